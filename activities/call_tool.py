@@ -18,7 +18,7 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heartbeat, heartbeating, lost_attempts
 from mulligan.activities.mcp.ask_by_update import ask_by_update
-from mulligan.activities.mcp.servers import AsksPerson
+from mulligan.activities.mcp.servers import NeedsPersonError
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
 from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut
@@ -27,12 +27,14 @@ from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
-from mulligan.content import media_of
+from mulligan.content import described, media_of
+from mulligan.durations import seconds
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.exception_group import all_causes, causes
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, isolated_call
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
@@ -79,7 +81,7 @@ class CallToolActivity:
                 if tool is None:
                     raise self._tool_gone(request, agent, attempt)
                 result = await self._run(request, agent, tool, heartbeat, span)
-        except AsksPerson as asked:
+        except NeedsPersonError as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
             return ToolOutcome(questions=asked.questions, attempts=attempt)
         except ToolCallError as error:
@@ -180,18 +182,28 @@ class CallToolActivity:
                     value = await services.child_processes.run_tool(function or "", args, kwargs, limit=limit, env=env)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
-            contents, most_bytes = services.contents_of(request.where), request.max_bytes
-            most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
-            result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
-            return _deferral(value, result) if tool.deferred else result
+            result = await self._result(request, tool, value)
+            return _deferral(tool, value, result) if tool.deferred else result
         except BaseException as error:
-            if isinstance(error, AsksPerson):
+            if isinstance(error, NeedsPersonError):
                 raise
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             # SystemExit too: a tool that calls exit() must not end the worker.
             raise _tool_error(error, tool, call, attempt) from error
+
+    async def _result(self, request: CallTool, tool: Tool, value: Any) -> ToolResult:
+        contents = self.services.contents_of(request.where)
+        most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
+        try:
+            return await tool_result(value, contents, max_chars=most_chars, max_bytes=request.max_bytes)
+        except UnusableContent as error:
+            if tool.mcp_server is None:
+                raise
+            # Nobody here can change what a server returns: the model gets what can be read of it.
+            text = f"{described(value)}\n[The call ran. Its result is shown as text: {error_text(error)}]"
+            return await tool_result(text, contents, max_chars=most_chars, max_bytes=request.max_bytes)
 
     async def _context(self, request: CallTool, agent: Agent | None, tool: Tool, heartbeat: Heartbeat) -> ToolContext:
         call, resources = request.call, self.services.resources
@@ -243,9 +255,11 @@ async def _validated(tool: Tool, arguments: JsonValue) -> Any:
     return await asyncio.to_thread(validate, arguments) if tool.arguments.blocks else validate(arguments)
 
 
-def _deferral(value: object, result: ToolResult) -> Deferral:
+def _deferral(tool: Tool, value: object, result: ToolResult) -> Deferral:
     """Read what a deferred tool has started from what it returned."""
-    return Deferral(text="", until=value.at) if isinstance(value, UntilTime) else Deferral(text=result.text)
+    if isinstance(value, UntilTime):
+        return Deferral(text="", until=value.at)
+    return Deferral(text=result.text, timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None)
 
 
 def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) -> ToolCallError:
@@ -277,6 +291,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             message = cut(error_text(error), tool.max_result_chars)
         case asyncio.CancelledError():
             source, message = None, f"`{name}` was cancelled by its own code."
+        case BaseExceptionGroup() if all_causes(error, lambda each: isinstance(each, ToolError)):
+            kind, message = "tool_error", cut("\n".join(map(error_text, causes(error))), tool.max_result_chars)
         case _:
             reason = f": {text}" if (text := error_text(error)) else ""
             message = cut(f"`{name}` raised {type_name(error)}{reason}", tool.max_result_chars)
@@ -285,4 +301,6 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
 
 def _is_retried(tool: Tool, error: ToolCallError) -> bool:
     """Whether the tool's declaration retries after this error: timeouts, and the exceptions of `retry_on`."""
-    return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
+    if error.kind == "tool_timeout":
+        return True
+    return error.source is not None and all_causes(error.source, lambda each: isinstance(each, tool.retry_on))

@@ -90,6 +90,7 @@ class ModelAttempt:
             or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_demand=draft.on_demand,
+            adapted=request.adapted,
             counted=conversation.counted,
         )
 

@@ -19,7 +19,7 @@ from mulligan.agent import Agent
 from mulligan.client.going_on import check_unchanged
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import ModelName, check_model
-from mulligan.observe.spans import AgentRun
+from mulligan.observe.spans import TracedTurn
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import INPUT_QUERY, OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.agent_version import AgentVersion
@@ -71,7 +71,7 @@ class OpenRunActivity:
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         ids = {"workflow_id": info.workflow_id or "", "run_id": info.workflow_run_id or ""}
-        run = AgentRun.opened_by(request, run_input, **ids, version=version)
+        run = TracedTurn.opened_by(request, run_input, **ids, version=version)
         trace = services.telemetry.open_run(
             run,
             at=info.scheduled_time.timestamp(),

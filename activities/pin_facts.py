@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.resolve_models import model_patience, resolve_models
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import given_to
 from mulligan.agent import Agent, AgentTool, with_sub_agents
 from mulligan.durations import seconds
-from mulligan.errors import InvalidRunInputError
+from mulligan.errors import DeclarationError, InvalidRunInputError, MulliganError, truncated
 from mulligan.run_input import RunInput
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.plain_function import callable_name
 from mulligan.schema.well_formed import well_formed
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import AgentFacts, Definition, ModelFacts, ToolFacts
@@ -34,7 +38,7 @@ async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, ma
 
     Raises:
         InvalidRunInputError: a price is unknown, the worker has no storage that a feature needs, or the client's
-            instructions are refused.
+            instructions are refused; or the function of the agent's instructions has failed.
     """
     has_budget = services.budgets.is_limited(run_input.tenant)
     models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
@@ -55,13 +59,43 @@ async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, ma
 
 
 async def _instructions(services: Services, agent: Agent, run_input: RunInput) -> str:
+    """The instructions of the agent for a run.
+
+    Raises:
+        InvalidRunInputError: their function has failed, or has returned no text.
+    """
     if run_input.forked_from is not None and run_input.forked_from.instructions is not None:
         return run_input.forked_from.instructions
     if isinstance(agent.instructions, str):
         return agent.instructions
-    given = given_to(agent.instructions, agent.name, run_input, services.resources.of_agent(agent.name))
-    instructions = await services.runtime.run(agent.instructions, given, limit=INSTRUCTIONS_LIMIT, read=str)
-    return str(well_formed(instructions))
+    try:
+        given = given_to(agent.instructions, agent.name, run_input, services.resources.of_agent(agent.name))
+        instructions = await services.runtime.ask(agent.instructions, given, limit=INSTRUCTIONS_LIMIT, read=_as_text)
+        return str(well_formed(instructions))
+    except MulliganError:
+        raise  # a sentence of our own, as of an agent's file
+    except TookTooLong:
+        why = f"took more than {INSTRUCTIONS_LIMIT:g} s."
+    except DeclarationError as error:
+        why = error_text(error)
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        why = f"raised {type_name(error)}: {error_text(error)}"
+    name = callable_name(agent.instructions)
+    raise InvalidRunInputError(
+        truncated(f'"agent" is "{agent.name}": the function of its instructions, `{name}`, {why}')
+    )
+
+
+def _as_text(returned: Any) -> str:
+    """The instructions, as the function has returned them.
+
+    Raises:
+        DeclarationError: they are no text, as where a `return` is missing.
+    """
+    if isinstance(returned, str):
+        return str(returned)
+    written = "None" if returned is None else f"a value of type {type_name(returned)}"
+    raise DeclarationError(f"returned {written}; it must return a text.")
 
 
 def _client_instructions(agent: Agent, run_input: RunInput, *, may_refuse: bool) -> str:

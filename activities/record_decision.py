@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from temporalio import activity
 
@@ -14,7 +13,8 @@ from mulligan.activities.tool_running.render_result import cut
 from mulligan.errors import ToolExecutionError
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.updates import POLICY, RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.updates import POLICY, RECORD_DECISION, RecordDecision
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RecordDecisionActivity:
     services: Services
 
     @activity.defn(name=RECORD_DECISION)
-    async def record_decision(self, request: RecordDecision) -> RecordedDecision:
+    async def record_decision(self, request: RecordDecision) -> ToolOutcome:
         """Write the span of a decision. If the call does not run, also write the call's span and return its result.
 
         Raises:
@@ -45,33 +45,25 @@ class RecordDecisionActivity:
         telemetry.record_decision(
             request.where, request.call, step=request.step, decision=request.decision, question=request.question
         )
-        attempts = 0 if request.question is None else 1
-        recorded = request.recorded(
-            RecordedDecision,
-            started=request.started,
-            question=request.question,
-            attempts=attempts,
-            is_unread=request.decision.decision == "stopped",
-        )
         if request.run:
-            return recorded
+            return ToolOutcome()
         result = await self._result(request)
-        self.services.cache_result(request.where, request.call, result["text"], result["error"])
-        return recorded.model_copy(update=result)
+        self.services.cache_result(request.where, request.call, result.text, result.error)
+        return result
 
-    async def _result(self, request: RecordDecision) -> dict[str, Any]:
-        """The result of a call that does not run: `text`, `error` and `failure`. Its span is written."""
+    async def _result(self, request: RecordDecision) -> ToolOutcome:
+        """The result of a call that does not run. Its span is written."""
         services = self.services
         agent = await services.agents.find(request.where)
         tool = services.tools.find(agent, request.call.name) if agent else None
-        server = tool.mcp_server if tool else None
+        server, attempts = tool.mcp_server if tool else None, 0 if request.question is None else 1
         span = services.telemetry.call_span(
             request, arguments=request.arguments, start=request.started, mcp_server=server
         )
         if request.answer is not None:
             text = cut(request.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(text)
-            return {"text": text, "error": None, "failure": None}
+            return ToolOutcome(text=text, attempts=attempts)
         error = ToolExecutionError(
             not_run(request.call, request.decision, is_begun=request.question is not None),
             kind="denied",
@@ -87,7 +79,7 @@ class RecordDecisionActivity:
             span.fail_attempt("denied", error.message, type(error).__name__)
         else:
             failure.end_span(span)
-        return {"text": failure.text, "error": failure.error, "failure": failure.failure}
+        return ToolOutcome(text=failure.text, error=failure.error, failure=failure.failure, attempts=attempts)
 
 
 def not_run(call: ToolCall, decision: Decision, *, is_begun: bool = False) -> str:

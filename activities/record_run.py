@@ -15,8 +15,8 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolTimeoutError, from_json
-from mulligan.wire.run_end import FINISH_RUN, FinishRun, RecordedEnd
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, RecordedFailure
+from mulligan.wire.run_end import FINISH_RUN, FinishRun
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RecordRunActivities:
     services: Services
 
     @activity.defn(name=RECORD_FAILED_CALL)
-    async def record_failed_call(self, failed: FailedCall) -> RecordedFailure:
+    async def record_failed_call(self, failed: FailedCall) -> ToolOutcome:
         """Write the span of a call whose own worker did not write it, and apply the policy to its failure.
 
         Raises:
@@ -45,20 +45,12 @@ class RecordRunActivities:
         failure = await apply_policy(error, policy, services.runtime)
         failure.end_span(span)
         services.cache_result(failed.where, failed.call, failure.text, failure.error)
-        return failed.recorded(
-            RecordedFailure,
-            started=start,
-            attempts=failed.attempts,
-            text=failure.text,
-            error=failure.error,
-            failure=failure.failure,
-        )
+        return ToolOutcome(text=failure.text, error=failure.error, failure=failure.failure, attempts=failed.attempts)
 
     @activity.defn(name=FINISH_RUN)
-    async def finish_run(self, finished: FinishRun) -> RecordedEnd:
+    async def finish_run(self, finished: FinishRun) -> None:
         """Write the closing span of a run."""
         self.services.telemetry.finish_run(finished, activity.info().workflow_type or "")
-        return RecordedEnd(trace=finished.where.trace, **dict(finished))
 
 
 def _error(failed: FailedCall) -> ToolCallError:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mulligan import Agent, Tool
-from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
 from mulligan.activities.models.protocol import Request
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.tool_search.tool_index import COMMON, ToolIndex

@@ -29,7 +29,7 @@ from mulligan.policy import HandleErrors
 from mulligan.provider_tool import ProviderTool
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.sub_agent_output import SubAgentOutput
-from mulligan.tool import Tool, ToolContext, ToolError
+from mulligan.tool import Tool, ToolContext, ToolError, is_legal_name
 from mulligan.values import OutputT, ToolCall
 
 Tools = Sequence[Tool | ProviderTool]
@@ -529,7 +529,12 @@ class AgentTool(Tool):
     def faults(self) -> dict[str, bool]:
         """The faults of a tool; but the description is required, and the timeout may be `NO_LIMIT`."""
         others = {text: is_present for text, is_present in super().faults().items() if not text.startswith("timeout")}
-        return others | {"description is empty; say what the agent is good for": not self.description.strip()}
+        named = "its name must be 1 to 64 letters, digits, '_' or '-': give the tool one, as_tool(name=…)"
+        return {
+            named: not is_legal_name(self.name),
+            **others,
+            "description is empty; say what the agent is good for": not self.description.strip(),
+        }
 
 
 def with_sub_agents(

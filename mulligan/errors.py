@@ -83,14 +83,22 @@ class ModelRequestError(MulliganError):
     Attributes:
         status: The HTTP status; None where the provider's SDK raised without one.
         request_id: The provider's id of the request, for its support; None where it sent none.
+        is_overflow: Whether it was refused as too long for the model.
     """
 
-    fields = ("status", "request_id")
+    fields = ("status", "request_id", "is_overflow")
 
-    def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, request_id: str | None = None, is_overflow: bool = False
+    ) -> None:
         self.status = status
         self.request_id = request_id
+        self.is_overflow = is_overflow
         super().__init__(truncated(message))
+
+    def _as_fields(self) -> dict[str, Any]:
+        fields = super()._as_fields()
+        return fields if self.is_overflow else {name: fields[name] for name in fields if name != "is_overflow"}
 
 
 class ModelUnavailableError(MulliganError):
@@ -269,6 +277,8 @@ def _field(name: str, value: Any) -> Any:
         return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
     if name == "status":
         return value if isinstance(value, int) else None
+    if name == "is_overflow":
+        return value is True
     if name in ("request_id", "ended_by"):
         return value if isinstance(value, str) else None
     return value if name == "model_message" else _text(value)

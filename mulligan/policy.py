@@ -7,6 +7,7 @@ from typing import Any
 
 from mulligan.errors import MulliganError, RemoteSource, StructuredOutputError, ToolCallError, from_json
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.exception_group import all_causes
 
 Mistake = ToolCallError | StructuredOutputError
 """What a policy decides on: a failed call or a rejected answer, with its `kind`."""
@@ -51,8 +52,10 @@ def text_for_model(error: Mistake, policy: HandleErrors, standard: str) -> str |
 
 def _is_of_type(source: BaseException | None, policy: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
     """Whether a source is of one of the types. Of one raised in another process only its type's name is known."""
+    if source is None:
+        return False
     if not isinstance(source, RemoteSource):
-        return isinstance(source, policy)
+        return all_causes(source, lambda each: isinstance(each, policy))
     kinds = list(policy) if isinstance(policy, tuple) else [policy]
     for kind in kinds:
         kinds += [derived for derived in kind.__subclasses__() if derived not in kinds]

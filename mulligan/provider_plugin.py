@@ -50,7 +50,7 @@ class ProviderTraits:
 
 BUILT_IN: Mapping[str, ProviderTraits] = {
     "openai": ProviderTraits(
-        module="openai_responses",
+        module="openai.openai_responses",
         sdk="openai",
         in_background=True,
         in_batches=True,
@@ -59,14 +59,14 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
         url_variables=("OPENAI_BASE_URL",),
     ),
     "openai-chat": ProviderTraits(
-        module="openai_chat",
+        module="openai.openai_chat",
         sdk="openai",
         in_batches=True,
         key_variables=("OPENAI_API_KEY",),
         url_variables=("OPENAI_BASE_URL",),
     ),
     "anthropic": ProviderTraits(
-        module="anthropic",
+        module="anthropic.anthropic",
         sdk="anthropic",
         writes_to_schema=True,
         extra="anthropic",
@@ -80,7 +80,7 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
     ),
     # Its models before Gemini 3 cannot constrain an answer where they have tools.
     "google": ProviderTraits(
-        module="google",
+        module="google.google",
         sdk="google.genai",
         extra="google",
         key_variables=(

@@ -544,8 +544,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             values; ToolContext) that takes a call's effect back. `mulligan undo` calls it for the calls of a run that has
             ended (docs/undo.md). What it raises is why a call is not undone.
         undo_attempts: How often `undo` may be started for a call, whatever it ends with.
-        strict: OpenAI's models can only write arguments that fit the schema, which must then be one of strict mode: every
-            field is required, and no others are allowed. Other providers ignore it.
+        strict: OpenAI's models can only write arguments that fit the schema. It is sent in the form of strict mode, in which
+            every field is required: a default stands in the description. A schema that has no such form is sent as it is,
+            without strict mode. Other providers ignore it.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

@@ -139,7 +139,7 @@ Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discrimi
 
 
 class Usage(BaseModel):
-    """Tokens, as the provider counted them."""
+    """Tokens, as the provider counted them, or estimated."""
 
     input_tokens: int = 0
     """All input tokens, those from a cache included."""
@@ -154,12 +154,16 @@ class Usage(BaseModel):
     tier: str = optional_field("")
     """The service tier at whose prices the provider answered: `flex`, `priority`, `batch` …; "": its standard one. A sum has
     that of its first part, a run's total none."""
+    estimated: bool = optional_field(False)
+    """Whether they, or a part of them, are an estimate by sizes (4 bytes a token), as the endpoint did not count them."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(tier=self.tier, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
+        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        return Usage(tier=self.tier, estimated=self.estimated or other.estimated, **counts)
 
     def __sub__(self, part: Usage) -> Usage:
-        return Usage(tier=self.tier, **{name: getattr(self, name) - getattr(part, name) for name in COUNTS})
+        counts = {name: getattr(self, name) - getattr(part, name) for name in COUNTS}
+        return Usage(tier=self.tier, estimated=self.estimated, **counts)
 
     @property
     def total_tokens(self) -> int:
@@ -167,7 +171,7 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
-COUNTS = tuple(name for name in Usage.model_fields if name != "tier")
+COUNTS = tuple(name for name in Usage.model_fields if name not in ("tier", "estimated"))
 """The fields of a usage that are numbers of tokens."""
 Status = Literal[
     "completed", "max_steps", "max_repeats", "max_tokens", "max_cost", "max_history", "stopped", "truncated", "refused",
@@ -443,6 +447,9 @@ class Step(BaseModel):
     """The sources that the answer names, in their order."""
     finish_reason: str = optional_field("")
     """The endpoint's own word for why the answer ended, where it is none that is known."""
+    adapted: list[str] = optional_field([])
+    """Words for how requests to the model differ from those to others, as its endpoint's refusals have said: `short_ids`,
+    `image_as_text` (docs/models.md)."""
 
 
 class WaitingFor(BaseModel):

@@ -71,7 +71,7 @@ class StepCall:
         return self.record.digest or digest_of_call(self.call)
 
     @property
-    def as_written(self) -> ToolCall:
+    def written_call(self) -> ToolCall:
         """The call with the text of its arguments that the model wrote."""
         return self.call.model_copy(update={"arguments": self.record.written(self.call)})
 

@@ -223,6 +223,7 @@ class Turn(BaseModel):
             on_invalid_tool_input=self.input.on_invalid_tool_input,
             guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
             summarized_answers=conversation.summary.answers if conversation.summary else None,
+            adapted=list(next((step.adapted for step in reversed(conversation.steps) if step.model == self.model), ())),
         )
 
     def finish_request(self, context: RunContext, status: str) -> FinishRun:

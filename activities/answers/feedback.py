@@ -16,6 +16,7 @@ from pydantic_core.core_schema import ErrorType
 
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.repair_json import NotJson
+from mulligan.activities.models.protocol import Mistake as EndpointsMistake
 from mulligan.errors import (
     InvalidToolInputError,
     MultipleStructuredOutputsError,
@@ -210,6 +211,17 @@ def too_long_output(name: str, length: int, limit: int) -> StructuredOutputValid
         kind="invalid_output",
         tool_name=name,
     )
+
+
+def refused_by_endpoint(call: ToolCall, mistake: EndpointsMistake) -> InvalidToolInputError | UnknownToolError:
+    """The model's endpoint has refused the call, or the whole answer, which then is `call` without a name."""
+    message = f"Your call of `{beginning(call.name, 100)}` was refused by the server, so it was not run."
+    if not call.name:
+        message = "Your answer was refused by the server, so nothing of it was used. Give it again, corrected."
+    error = _invalid(call, mistake.kind, message, f"It says: {cut_text(mistake.says, SCHEMA_SHOWN)}", None)
+    if mistake.kind != "unknown_tool":
+        return error
+    return UnknownToolError(message, available=[], detail=error.detail, kind="unknown_tool", tool_name=call.name)
 
 
 def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:

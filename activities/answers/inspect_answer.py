@@ -27,6 +27,8 @@ from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
 from mulligan.activities.models.fit_provider_data import fit_provider_data
+from mulligan.activities.models.own_ids import kept_ids
+from mulligan.activities.models.protocol import Mistake as EndpointsMistake
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -89,7 +91,7 @@ async def inspect_answer(
     """Inspect a provider's reply to `conversation`, and return the answer that the workflow continues with."""
     tools = services.tools.of_run(agent, definition)
     text, calls = reply.text, list(reply.calls)
-    if not calls and (text_calls := text_calls_of(agent)) is not None:
+    if not calls and reply.mistake is None and (text_calls := text_calls_of(agent)) is not None:
         text, calls = await text_calls.read_calls(text, tools)
     are_in_text = bool(calls) and not reply.calls
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
@@ -97,11 +99,12 @@ async def inspect_answer(
     digest = request.conversation.digest if request.summarized_answers else ""
     with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
+    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
     message = AssistantMessage(
         role="assistant",
         text=size_limits.fit_text(text),
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data=fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES),
+        provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
     )
     functions = UserFunctions(request, agent, services)
     inspection = _Inspection(
@@ -118,6 +121,7 @@ async def inspect_answer(
         are_in_text=are_in_text,
         oversized=oversized,
         finish_reason=reply.finish_reason,
+        mistake=reply.mistake,
         earlier=conversation.messages,
         sent=lambda: draft_of(definition, conversation, request.features).definition,
     )
@@ -153,6 +157,7 @@ async def inspect_calls_of_script(
         are_in_text=False,
         oversized=oversized,
         finish_reason="tool_calls",
+        mistake=None,
         earlier=(),
         sent=lambda: definition,
     )
@@ -161,7 +166,7 @@ async def inspect_calls_of_script(
         if finding.write_span is not None:
             finding.write_span()
     executed = [
-        as_executed(call, finding.prepared, parsed)
+        with_executed_arguments(call, finding.prepared, parsed)
         for call, finding, parsed in zip(fitting, findings, inspection.parsed, strict=True)
     ]
     prepared = size_limits.fit_prepared([each for _, each in executed])
@@ -175,7 +180,7 @@ def _model_answer(
     outputs = [finding.output for finding in findings if finding.output is not None]
     calls, prepared = [], []
     for call, parsed, finding in zip(message.tool_calls, inspection.parsed, findings, strict=True):
-        sent, settled = as_executed(call, finding.prepared, parsed)
+        sent, settled = with_executed_arguments(call, finding.prepared, parsed)
         calls.append(sent)
         prepared.append(settled.model_copy(update={"repairs": [*inspection.renaming(call), *settled.repairs]}))
     return ModelAnswer(
@@ -192,6 +197,7 @@ def _model_answer(
         citations=[fit_citation(cited, len(message.text)) for cited in reply.citations[:MOST_CITATIONS]],
         reason=beginning(reply.reason, size_limits.NAME_CHARS) or None,
         own_finish_reason=beginning(reply.own_finish_reason, size_limits.NAME_CHARS) or None,
+        adapted=[beginning(word, size_limits.NAME_CHARS) for word in reply.adapted[: size_limits.MOST_WORDS]],
         context_tokens=_context_tokens(reply, usage_by_model),
     )
 
@@ -225,6 +231,7 @@ class _Inspection:
     are_in_text: bool
     oversized: set[int]
     finish_reason: str
+    mistake: EndpointsMistake | None
     earlier: Sequence[Message]
     sent: Callable[[], Definition]
 
@@ -296,6 +303,8 @@ class _Inspection:
             raise feedback.too_many_calls(call, self.call_count, size_limits.MOST_CALLS)
         if index in self.oversized:
             raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
+        if self.mistake is not None:
+            raise feedback.refused_by_endpoint(call, self.mistake)
         if self._output_type(call.name) is None and self.tools.find(call.name) is None:
             if self.tools.is_gone(call.name):
                 raise feedback.tool_gone(call)
@@ -371,6 +380,8 @@ class _Inspection:
 
     async def _output_in_text(self, text: str) -> AcceptedOutput | None:
         declared, calls = self.agent.declared_output, self.message.tool_calls
+        if self.mistake is not None and not calls:
+            raise feedback.refused_by_endpoint(ToolCall(id="", name="", arguments=""), self.mistake)
         is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
         if declared is None:
             if is_final and not text.strip() and not _last_answer_was_empty(self.earlier):
@@ -470,7 +481,9 @@ def _valid_call(valid: ValidArguments, **state: Any) -> PreparedCall:
     return PreparedCall(arguments=valid.arguments, digest=valid.digest, repairs=repairs, **state)
 
 
-def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments) -> tuple[ToolCall, PreparedCall]:
+def with_executed_arguments(
+    call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments
+) -> tuple[ToolCall, PreparedCall]:
     """The call as the model reads it from now on, with the arguments after repairs; and what history has beside it.
 
     A call that needed no repair stays as the model wrote it: that is also what its provider has in its cache.

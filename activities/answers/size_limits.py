@@ -25,6 +25,8 @@ MOST_CALLS = 127
 have 2,000 open activities, and each call adds up to six events to its history."""
 NAME_CHARS = 200
 """Characters of a call's name. Providers allow 64."""
+MOST_WORDS = 30
+"""Words for how requests to a model differ from those to others."""
 ARGUMENTS_BYTES = 500_000
 """Bytes of arguments of all calls of a step together, raw or repaired: about 128,000 output tokens."""
 PROVIDER_BYTES = 300_000

@@ -9,9 +9,9 @@ from typing import Any
 from temporalio import activity
 
 from mulligan.activities.heartbeat import Heartbeat
-from mulligan.activities.models._responses_assembler import FINAL_EVENTS, TEXT_EVENTS
 from mulligan.activities.models.live_text import LiveTextHeartbeats
-from mulligan.activities.models.openai_responses import sequence_of
+from mulligan.activities.models.openai._responses_assembler import FINAL_EVENTS, TEXT_EVENTS
+from mulligan.activities.models.openai.openai_responses import sequence_of
 from mulligan.activities.models.protocol import AnswersInBackground, Unavailable
 from mulligan.client.live_pace import LivePace
 from mulligan.errors import ModelRequestError

@@ -19,10 +19,10 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
-from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models.call_provider import record_reply
 from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
+from mulligan.activities.models.openai._openai_usage import openai_usage
 from mulligan.activities.models.protocol import AnswersInBackground, CreatedResponse, Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services

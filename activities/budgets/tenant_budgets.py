@@ -114,7 +114,7 @@ class TenantBudgets(Spending):
             usage: All tokens.
             others: The part of `usage` that other models used, by model.
             key: What identifies the call, beside the run; the activity's attempt if it is empty.
-            estimated: Whether the answer never became whole.
+            estimated: Whether the answer never became whole; an estimated `usage` says so itself.
         """
         tenant = context.tenant
         if tenant is None or not self.is_limited(tenant):
@@ -122,7 +122,7 @@ class TenantBudgets(Spending):
         prices = self._prices.of_all([model, *(others or {})])
         if cost := counted_cost(prices, model, usage, others):
             digest = _digest(context, *(key or attempt_key()))
-            await self._add(tenant, Cost(usd=cost, key=digest, estimated=estimated))
+            await self._add(tenant, Cost(usd=cost, key=digest, estimated=estimated or usage.estimated))
 
     async def add_hosted(self, context: RunContext, model: str, names: Sequence[str], key: Sequence[object]) -> None:
         """Add the cost of calls that the model's provider has carried out, as `add` does.

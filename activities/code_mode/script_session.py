@@ -1,4 +1,4 @@
-"""A script in its interpreter, as its worker sees it: what comes from there is bounded in time, memory and characters.
+"""Runs one script in an interpreter, and bounds what it may use and return: time, memory and characters.
 
 Its methods block: call them in a thread.
 """

@@ -22,7 +22,7 @@ from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.schema.error_text import type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, SettleDeferred
-from mulligan.wire.tool_call import RecordedCall, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 
 _log = logging.getLogger(__name__)
 VALIDATE_LIMIT, CANCEL_LIMIT = 5.0, 20.0
@@ -37,7 +37,7 @@ class SettleDeferredActivities:
     services: Services
 
     @activity.defn(name=SETTLE_DEFERRED)
-    async def settle_deferred(self, request: SettleDeferred) -> RecordedCall:
+    async def settle_deferred(self, request: SettleDeferred) -> ToolOutcome:
         """Write the span of the call, from the start of its body until now, and return its result.
 
         Raises:
@@ -73,7 +73,7 @@ class SettleDeferredActivities:
         outcome = _beside_failure(request.body, outcome)
         services.cache_result(request.where, request.call, outcome.text, outcome.error)
         outcome.attempts = request.attempts
-        return request.recorded(RecordedCall, started=request.started, is_unread=is_over).with_outcome(outcome)
+        return outcome
 
     @activity.defn(name=CANCEL_DEFERRED)
     async def cancel_deferred(self, request: SettleDeferred) -> None:

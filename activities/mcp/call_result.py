@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from mulligan.activities.mcp.readable_result import note_unreadable, unreadable_sentence
 from mulligan.content import Audio, File, Image, Part, Text
 from mulligan.schema.url_parts import url_parts
 
@@ -23,7 +24,8 @@ def result_parts(result: CallToolResult) -> list[Part] | None:
     media = [_media(block) for block in result.content]
     if not any(media):
         return None
-    return [part or Text(text=_part_text(block)[1]) for block, part in zip(result.content, media, strict=True)]
+    parts = [part or Text(text=_part_text(block)[1]) for block, part in zip(result.content, media, strict=True)]
+    return [*parts, *(Text(text=says) for says in _unreadable(result))]
 
 
 def _media(block: ContentBlock) -> Part | None:
@@ -39,10 +41,20 @@ def _media(block: ContentBlock) -> Part | None:
             part = _KINDS.get(media_type.partition("/")[0], File)
         case _:
             return None
-    try:
-        return part.model_validate(fields)
-    except ValidationError:
-        return None
+    for media_type in (fields["media_type"], ""):  # where its bytes are of another type, that one counts
+        try:
+            return part.model_validate({**fields, "media_type": media_type})
+        except ValidationError:
+            continue
+    return None
+
+
+def _unreadable(result: CallToolResult) -> list[str]:
+    """The sentence on what cannot be read of a result, if there is something."""
+    for block in result.content:
+        if block.type in _KINDS and _media(block) is None:
+            note_unreadable(result, f"the {block.type} is not of the type that it names, nor of a known one")
+    return [says] if (says := unreadable_sentence(result)) else []
 
 
 def result_text(result: CallToolResult) -> str:
@@ -54,7 +66,8 @@ def result_text(result: CallToolResult) -> str:
     has_text = any(is_text for is_text, _ in parts)
     if not has_text and result.structured_content is not None:
         parts.insert(0, (True, json.dumps(result.structured_content, ensure_ascii=False)))
-    return "\n".join(text for _, text in parts) or NO_CONTENT
+    whole = "\n".join(text for _, text in parts) or NO_CONTENT
+    return "\n".join([whole, *_unreadable(result)])
 
 
 def _part_text(block: ContentBlock) -> tuple[bool, str]:
@@ -66,7 +79,8 @@ def _part_text(block: ContentBlock) -> tuple[bool, str]:
             return False, f"[{block.mime_type}, {_decoded_size(block.data)}]"
         case "resource_link":
             kind = f", {block.mime_type}" if block.mime_type else ""
-            return False, f"[{block.uri}{kind}]"
+            named = [text for text in (block.title or block.name, block.description) if text and text != block.uri]
+            return False, f"[{block.uri}{kind}]" + "".join(f" {text}" for text in named)
     resource = block.resource
     kind = resource.mime_type or "resource"
     if (text := getattr(resource, "text", None)) is not None:

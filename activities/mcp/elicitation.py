@@ -36,10 +36,12 @@ class CallInProgress:
 
     ask: Ask | None
     clock: asyncio.Timeout
+    has_asked: bool = False
 
     async def ask_person(self, question: Question) -> QuestionReply:
         """Ask a person. The call's timeout measures the server, so its clock stops meanwhile."""
         assert self.ask is not None
+        self.has_asked = True
         loop = asyncio.get_running_loop()
         deadline = self.clock.when()
         left = None if deadline is None else deadline - loop.time()

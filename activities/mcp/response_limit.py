@@ -7,6 +7,7 @@ import json
 import logging
 import re
 
+from mulligan.activities.mcp.readable_message import readable_messages
 from mulligan.activities.mcp.server_log import SERVER, ServerLines
 
 logger = logging.getLogger("mulligan.mcp")
@@ -31,9 +32,9 @@ _ID_AT_END = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z")
 class LineDecoder(codecs.IncrementalDecoder):
     """Decodes the lines of a program's stdout, each when it is complete.
 
-    A line that cannot be a message is left out. One that is too long is replaced by an error response to the same request.
-    The SDK has no limit of its own: it buffers a line for as long as it does not end, and its transport has no other place
-    where one could be set.
+    A line that is not a message is left out. One that cannot be read, or is too long, is replaced by an error response to
+    the same request. The SDK has no limit of its own: it buffers a line for as long as it does not end, and its transport
+    has no other place where one could be set.
     """
 
     def __init__(self, errors: str = "strict") -> None:
@@ -53,7 +54,7 @@ class LineDecoder(codecs.IncrementalDecoder):
         """Return the lines that have ended.
 
         Raises:
-            UnicodeError: a line does not end, or is not UTF-8.
+            UnicodeError: a line does not end.
         """
         *lines, rest = bytes(data).split(b"\n")
         text = []
@@ -87,12 +88,11 @@ class LineDecoder(codecs.IncrementalDecoder):
     def _line(self) -> str:
         if self._size <= MAX_RESPONSE_BYTES:
             line = b"".join(self._parts)
-            if not line.lstrip().startswith(b"{"):
+            messages = readable_messages(line) if line.strip() else []
+            if not messages and line.strip():
                 # The SDK would raise, catch and log an exception for each of them.
-                if line.strip():
-                    self._not_messages.add(line)
-                return ""
-            return line.decode("utf-8", self.errors) + "\n"
+                self._not_messages.add(line)
+            return "".join(f"{message}\n" for message in messages)
         logger.warning("An MCP server wrote a message of %d bytes, which is not read.", self._size)
         request_id = _ID_AT_START.match(b"".join(self._parts)) or _ID_AT_END.search(self._tail)
         if request_id is None:

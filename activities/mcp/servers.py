@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from mulligan.activities.mcp.call_failure import LATER, message
 from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mulligan.mcp")
 
 
-class AsksPerson(Exception):
+class NeedsPersonError(Exception):
     """A call has no result yet: its server asks a person, and has to be called again with the replies."""
 
     def __init__(self, questions: Questions) -> None:
@@ -61,6 +63,7 @@ LONGEST_QUESTION = 86_400.0
 deploy ends it anyway. A server of the protocol's newest version waits without that, and without this limit."""
 CHECK_SECONDS = 5.0
 """Limit of one validation. An ordinary one takes milliseconds."""
+_SENTENCE_END = re.compile(r"[:.,](?:\s|$)")
 _FAULTS_BY = "mulligan.activities.mcp.faults_by:faults_by"
 
 
@@ -78,6 +81,22 @@ class OfferedTools:
     """The schema by which a tool's arguments are validated, by its name, where the one in its definition is simpler."""
     notes: list[str] = field(default_factory=list)
     """For the model: a sentence about each server that is unavailable."""
+
+
+@dataclass
+class Listing:
+    """The tools of one server that are offered: its own name of each, its definition, and the schema that validates its
+    arguments, which is None where the definition's does.
+    """
+
+    tools: list[tuple[str, ToolDefinition, dict[str, Any] | None]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, server: McpServer, tool: str, why: str) -> None:
+        """Note, and log, that a tool is left out."""
+        if server.offers(tool):
+            self.left_out.append(f"MCP server {server.name!r}: the input of {tool!r} {why} It is left out.")
+            logger.warning("%s", self.left_out[-1])
 
 
 class McpServers:
@@ -109,23 +128,20 @@ class McpServers:
         `stored`: whether definitions of tools on demand may be in the content storage, so that there may be more of them.
         """
         offered = OfferedTools()
-        listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
+        listings = await asyncio.gather(*(self.list_tools(server) for server in agent.mcp))
         names: set[str] = set()
         most_bytes = STORED_DEFINITION_BYTES if stored else MAX_DEFINITION_BYTES
         seen = sum(not tool.on_demand for tool in agent.listed_tools) + (FOUND_ROOM if agent.finds_tools else 0)
         room = {False: [MAX_TOOLS - seen, MAX_DEFINITION_BYTES], True: [MAX_ON_DEMAND, most_bytes]}
         for server, listing in zip(agent.mcp, listings, strict=True):
             if isinstance(listing, Exception):
-                why = "it did not answer"
-                if isinstance(listing.__cause__, LoginNeeded):
-                    why = f"the worker may not use it ({listing.__cause__})"
                 offered.notes.append(
-                    f"The tools of the MCP server `{server.name}` are not there, as {why} when this run began: "
+                    f"The tools of the MCP server `{server.name}` are not there, as {_why(listing)} when this run began: "
                     "do without them, and say so where it matters."
                 )
                 continue
             left_out, left = 0, room[server.on_demand]
-            for original, tool, checked_by in listing:
+            for original, tool, checked_by in listing.tools:
                 length = len(tool.model_dump_json().encode()) + (len(json.dumps(checked_by)) if checked_by else 0)
                 if tool.name in names:
                     continue
@@ -205,34 +221,33 @@ class McpServers:
         check = isolated_faults(self._children, schema, value)
         return asyncio.run_coroutine_threadsafe(check, self._loop).result()
 
-    async def _list_tools(
-        self, server: McpServer
-    ) -> list[tuple[str, ToolDefinition, dict[str, Any] | None]] | Exception:
-        """The tools to offer: the server's own name of each, its definition, and the schema that validates its arguments.
-
-        That schema is None where the definition's does. The result is an error if the server is unavailable.
-        """
+    async def list_tools(self, server: McpServer) -> Listing | McpError | TimeoutError:
+        """The tools that a server offers; an error if it is unavailable."""
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
-                tools = await self._session(server).tools()
+                listed = await self._session(server).tools()
         except (McpError, TimeoutError) as error:
             logger.info("A run opens without the tools of an MCP server. %s", error)
             return error
-        if unknown := [name for name in server.include or () if not any(matches_any(t.name, [name]) for t in tools)]:
+        if unknown := [
+            name for name in server.include or () if not any(matches_any(t.name, [name]) for t in listed.tools)
+        ]:
             logger.warning("MCP server %r has no tool %s, which `include` names.", server.name, ", ".join(unknown))
-        listed = []
-        for tool in tools:
+        listing = Listing()
+        for name, why in listed.left_out.items():
+            listing.leave_out(server, name, f"cannot be read: {why}.")
+        for tool in listed.tools:
             if not server.offers(tool.name):
                 continue
             try:
                 schema, checked_by = _schemas(tool.input_schema)
             except (TypeError, RecursionError) as error:
-                logger.warning("MCP server %r: the input of %r %s It is left out.", server.name, tool.name, error)
+                listing.leave_out(server, tool.name, str(error))
                 continue
             name = qualified_name(server.name, tool.name)
             definition = ToolDefinition(name=name, description=tool.description or tool.title or "", parameters=schema)
-            listed.append((tool.name, definition, checked_by))
-        return listed
+            listing.tools.append((tool.name, definition, checked_by))
+        return listing
 
     async def _call(
         self, server: McpServer, original: str, context: ToolContext, arguments: dict[str, Any]
@@ -248,7 +263,7 @@ class McpServers:
         )
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
         if isinstance(result, Questions):
-            raise AsksPerson(result)
+            raise NeedsPersonError(result)
         if result.is_error:
             raise ToolError(result_text(result))
         return result_parts(result) or result_text(result)
@@ -258,6 +273,23 @@ class McpServers:
         from mulligan.activities.mcp.session import McpSession
 
         return self._sessions.setdefault(id(server), McpSession(server, partial(isolated_faults, self._children)))
+
+
+def unavailable_text(server: McpServer, error: McpError | TimeoutError) -> str:
+    """Why a server's tools are not there, for people."""
+    if isinstance(error, TimeoutError):
+        return message(server, f"did not list its tools within {LIST_TIMEOUT:g} s", "")
+    return str(error).removesuffix(LATER)
+
+
+def _why(error: McpError | TimeoutError) -> str:
+    """Why a server's tools are not there, for the model: without what only the worker's operators may know."""
+    if isinstance(error.__cause__, LoginNeeded):
+        return f"the worker may not use it ({error.__cause__})"
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    _, _, says = str(error).partition("` ")
+    return f"it {_SENTENCE_END.split(says)[0]}"
 
 
 def _delta(duration: float | timedelta | None) -> timedelta | None:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import anyio
 import httpx2
 
 from mulligan.activities.mcp import _child
 from mulligan.activities.mcp.http_client import McpHttpClient
+from mulligan.activities.mcp.readable_streams import readable_streams
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES
 from mulligan.activities.mcp.server_log import SERVER, Stderr
 from mulligan.mcp import McpServer
@@ -44,7 +44,7 @@ async def connect_to(
             McpHttpClient(server.header_values, auth) as http,
             streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_RESPONSE_BYTES) as streams,
         ):
-            yield streams
+            yield readable_streams(*streams)
         return
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -55,41 +55,7 @@ async def connect_to(
     async with AsyncExitStack() as stack:
         with stderr.open() as errlog:
             read, write = await stack.enter_async_context(stdio_client(parameters, errlog))
-        yield _WatchedStream(read, on_end), write
-
-
-class _WatchedStream:
-    """The messages of a program, with a call of `on_end` at their end: the SDK closes the session then without notice."""
-
-    def __init__(self, read: Any, on_end: Callable[[], None]) -> None:
-        self._read, self._on_end = read, on_end
-
-    async def receive(self) -> Any:
-        """Return the next message."""
-        try:
-            return await self._read.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._on_end()
-            raise
-
-    async def aclose(self) -> None:
-        """Receive no more messages."""
-        await self._read.aclose()
-
-    def __aiter__(self) -> _WatchedStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _WatchedStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        yield readable_streams(read, write, on_end)
 
 
 def _command_bound_to_worker(command: Sequence[str], folder: str | os.PathLike[str] | None) -> list[str]:

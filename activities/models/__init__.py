@@ -1,1 +1,1 @@
-"""Model calls: one file per provider (`protocol.py` says what it implements), rate limits, retries, live text."""
+"""Model calls: a folder per maker (`protocol.py` says what it implements), rate limits, retries, live text."""

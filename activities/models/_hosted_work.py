@@ -26,10 +26,10 @@ DESCRIPTION_CHARS = 20_000
 LEFT_OUT = "mulligan:left_out"
 """The type of what stands in the place of an item that could not be kept: its `text` says why."""
 _READERS = {
-    "openai": "_responses_items",
-    "openai-chat": "_chat_fields",
-    "anthropic": "_anthropic_blocks",
-    "google": "_google_parts",
+    "openai": "openai._responses_items",
+    "openai-chat": "openai._chat_fields",
+    "anthropic": "anthropic._anthropic_blocks",
+    "google": "google._google_parts",
 }
 """The modules whose `hosted_work` reads a provider's part of `provider_data`."""
 

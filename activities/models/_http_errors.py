@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models.context_overflow import tells_overflow
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import well_formed
@@ -29,6 +31,10 @@ PERMANENT_ERROR_CODES = frozenset(
 WORDS_OF_ERRORS = ("error", "message", "detail", "status_msg", "error_msg", "errors", "msg")
 """The fields in which endpoints say what went wrong, the outer ones first."""
 
+_OF_ANOTHER_KEY = re.compile(r"\b[A-Z]\w+Exception\b|\blitellm\.|^\w+ error:|\b(upstream|provider)\b", re.IGNORECASE)
+"""In the messages of gateways whose own key at a provider was refused: "litellm.AuthenticationError: AnthropicException
+- …", "openai error: Incorrect API key provided" (Portkey)."""
+
 
 def error_of_status(
     status: int,
@@ -39,12 +45,19 @@ def error_of_status(
     is_permanent: bool = False,
     key_variable: str,
 ) -> ModelRequestError | Unavailable:
-    """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`."""
+    """The error for a status: 408, 409, 429 and 5xx may be retried, unless the error's code says that it `is_permanent`.
+
+    `key_variable`: the environment variable with our key, of which the error may remind; "": there is none.
+    """
     if (status in RETRYABLE_STATUSES or status >= 500) and not is_permanent:
         return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
-    hint = f" (Is {key_variable} right?)" if status == 401 else ""
+    is_ours = status == 401 and bool(key_variable) and not _OF_ANOTHER_KEY.search(message)
+    hint = f" (Is {key_variable} right?)" if is_ours else ""
+    is_overflow = tells_overflow(status, message)
+    if is_overflow:
+        hint = " (The conversation is too long for the model; the feature `Compaction` sums up its older part.)"
     text = f"The model's endpoint refused the request ({status}): {message}{hint}"
-    return ModelRequestError(text, status=status, request_id=request_id)
+    return ModelRequestError(text, status=status, request_id=request_id, is_overflow=is_overflow)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -79,14 +92,22 @@ def message_in(body: object) -> str:
     """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
     for name in WORDS_OF_ERRORS:
         if isinstance(body, dict) and body.get(name) and body[name] is not True:
-            code = body.get("code")
+            code, upstream = body.get("code"), _of_upstream(body)
             body = body[name]
             if isinstance(code, str) and isinstance(body, str) and not code.isdecimal() and code and code not in body:
                 body = f"{body} ({code})"  # such as `insufficient_quota`
+            if upstream and isinstance(body, str):
+                body = f"{body}: {upstream}"
     message = "" if body is None else as_text(body).strip()
     if message.startswith("<"):
         return "a page of HTML"
     return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
+
+
+def _of_upstream(error: Mapping[str, object]) -> str:
+    """What an upstream of a gateway says (OpenRouter), as it came."""
+    metadata = error.get("metadata")
+    return as_text(metadata.get("raw")).strip() if isinstance(metadata, Mapping) else ""
 
 
 def _timestamp(date: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Make a model's tool call acceptable to a strict server that it is sent back to: its name, its id, its arguments."""
+"""Make what goes back acceptable to a strict server: a call's name, its id, its arguments, and a text that is empty."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from typing import Any, NoReturn
 MAX_NAME_CHARS = 64
 MAX_ID_CHARS = 40
 """OpenAI's limit for a call's id in Chat Completions; the Responses API accepts 64."""
+NO_TEXT, NO_RESULT = "(no text)", "(no result)"
+"""For messages and results without a text: many servers refuse empty ones (Moonshot, Zhipu, Mistral, Bedrock)."""
+
+
+def said(text: str, otherwise: str = NO_TEXT) -> str:
+    """The text; `otherwise` where it says nothing."""
+    return text if text.strip() else otherwise
 
 
 def legal_name(name: str) -> str:

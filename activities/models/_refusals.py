@@ -49,3 +49,5 @@ DEFERRED_TOOLS = re.compile(r"defer.?loading|tool.?reference|tool.?search|deferr
 GOOGLE_SIGNATURE = re.compile(r"thought.?signature", re.IGNORECASE)
 GOOGLE_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|json mode", re.IGNORECASE)
 """"Function calling with a response mime type: 'application/json' is unsupported"."""
+PROPERTIES = re.compile(r"property (keys?|names?)\b.{0,80}\b(match|pattern|character)", re.IGNORECASE)
+""""Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (Anthropic, and gateways before it)."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
@@ -20,12 +21,13 @@ _KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", 
 class RefusedContent:
     """Which kinds of content the models of an endpoint refuse."""
 
-    def __init__(self) -> None:
-        self._refused: dict[str, frozenset[str]] = {}
+    def __init__(self, adapted: Adapted) -> None:
+        self._adapted = adapted
 
     def of(self, model: str) -> frozenset[str]:
         """The kinds that the model has refused: `image`, `audio`, `file`."""
-        return self._refused.get(model, frozenset())
+        words = self._adapted.of(model)
+        return frozenset(kind for kind in _refusals.CONTENT_OF_KIND if _word(kind) in words)
 
     def without(self, request: Request) -> Request:
         """The request with descriptions of what its model has refused."""
@@ -61,8 +63,12 @@ class RefusedContent:
         mentioned = (kind for kind in present if _refusals.CONTENT_OF_KIND[kind].search(message))
         refused = frozenset(mentioned) if is_candidate else frozenset()
         if refused and is_unsupported:
-            self._refused[model] = self.of(model) | refused
+            self._adapted.learn(model, map(_word, refused))
         return refused
+
+
+def _word(kind: str) -> str:
+    return f"{kind}_as_text"
 
 
 def without_content(items: Sequence[str], kinds: frozenset[str]) -> list[str]:

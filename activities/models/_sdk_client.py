@@ -21,6 +21,7 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
+from mulligan.activities.models._refused_answers import AnswerRefusedError, refused_answer
 from mulligan.activities.models._told_errors import count_failed, raise_told
 from mulligan.activities.models.protocol import OnCall, Reply, Unavailable, Written
 from mulligan.endpoint import Endpoint
@@ -124,8 +125,8 @@ class SdkClient:
 
     @property
     def key_variable(self) -> str:
-        """The environment variable with the key, for texts that say what to change."""
-        return self._endpoint.api_key_env or "headers" if self._endpoint else self.default_key_variable
+        """The environment variable with the key, for texts that say what to change; "": the endpoint takes none."""
+        return self._endpoint.api_key_env or "" if self._endpoint else self.default_key_variable
 
     @property
     def is_default(self) -> bool:
@@ -154,7 +155,7 @@ class SdkClient:
         if self._asked_for_usage.get(endpoint, False) or self._whole_until.get(endpoint, 0.0) > time.monotonic():
             answer = await self._whole(request)
             if endpoint in self._asked_for_usage:
-                self._asked_for_usage[endpoint] = bool(answer.get("usage"))
+                self._asked_for_usage[endpoint] = _has_usage(answer)
             return answer
         assembler = request.new_assembler()
         assembler.on_call = request.on_call or assembler.on_call
@@ -168,7 +169,7 @@ class SdkClient:
         except Unavailable as failed:
             return await self._after_failed_stream(request, failed, has_begun=assembler.has_begun)
         self._failed_streams.pop(endpoint, None)
-        if not answer.get("usage") and assembler.has_begun:
+        if not _has_usage(answer) and assembler.has_begun:
             self._asked_for_usage.setdefault(endpoint, True)
         return answer
 
@@ -285,7 +286,7 @@ class SdkClient:
         except httpx2.HTTPError as error:
             raise self._connection_error(error, client.base_url.host) from None
         except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable or "the key")) from None
 
     async def model_names(self) -> list[str] | None:
         """The names of the models that the endpoint lists (`GET /models`). None: it has no such list.
@@ -392,6 +393,8 @@ class SdkClient:
         """Our error for an `APIError` of the package."""
         if not isinstance(error, importlib.import_module(self.package).APIStatusError):
             return self._connection_error(error.__cause__, error.request.url.host)
+        if (refused := refused_answer(error.body)) is not None:
+            return refused
         return error_of_status(
             error.status_code,
             message_in(error.body),
@@ -405,7 +408,7 @@ class SdkClient:
         """The error where there is no response: the request could not be sent, or the connection failed or timed out."""
         kind = type(cause).__name__
         if kind == "LocalProtocolError":
-            return ModelRequestError(BAD_HEADER.format(key=self.key_variable))
+            return ModelRequestError(BAD_HEADER.format(key=self.key_variable or "the key"))
         if kind == "UnsupportedProtocol":
             return ModelRequestError(BAD_URL.format(url=self.url_variable))
         if kind in ("DecodingError", "ResponseTooLarge"):
@@ -431,7 +434,10 @@ class SdkProvider(Generic[ClientT]):
         Raises:
             ModelRequestError, Unavailable: the request, or its answer, failed.
         """
-        answer = await self._client.post(request)
+        try:
+            answer = await self._client.post(request)
+        except AnswerRefusedError as refused:
+            return refused.reply()
         try:
             return read(answer)
         except (Unavailable, ModelRequestError):
@@ -445,6 +451,12 @@ class SdkProvider(Generic[ClientT]):
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+
+def _has_usage(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer says how many tokens it took. Zeros say nothing."""
+    usage = answer.get("usage")
+    return any(isinstance(each, int) and each for each in usage.values()) if isinstance(usage, dict) else bool(usage)
 
 
 def _timeout(seconds: float) -> Any:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mulligan.schema.subschemas import References
+from mulligan.wire.agent_facts import ToolDefinition
 
 MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM_VALUES, MAX_CHARACTERS = 10, 5_000, 1_000, 120_000
 """The guide's limits. Characters are those of all names of properties and definitions, and of all texts in enums. Every
@@ -77,6 +78,13 @@ def strict(schema: dict[str, Any]) -> dict[str, Any] | None:
         return _Adapter(schema).adapt()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # strict mode cannot express it, or it is not a JSON schema at all
+
+
+def strict_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """A tool as OpenAI's APIs take it: a strict one with the strict form of its schema, or not strict where it has none."""
+    schema = strict(tool.parameters) if tool.strict else None
+    written = tool.model_dump(mode="json", exclude={"strict"})
+    return written if schema is None else {**written, "parameters": schema, "strict": True}
 
 
 def schema_in_words(schema: dict[str, Any]) -> str:

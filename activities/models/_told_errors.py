@@ -17,6 +17,7 @@ from mulligan.activities.models._http_errors import (
     has_permanent_code,
     message_in,
 )
+from mulligan.activities.models._refused_answers import refused_answer
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.errors import ModelRequestError
 
@@ -116,6 +117,8 @@ def raise_told(answer: Mapping[str, Any], key_variable: str, *, lacks: str = "")
     if told is None and not lacks:
         return
     told = told or dict(answer)
+    if (refused := refused_answer(told)) is not None:
+        raise refused
     message, status = message_in(told), _status(told)
     codes = {str(code) for code in _codes(told)}
     if codes & PERMANENT_CODES and status is None:

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from mulligan.activities.models._openai_client import OpenAIClient
+from mulligan.activities.models.openai._openai_client import OpenAIClient
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
     AnswersInBatches,

@@ -7,6 +7,7 @@ import asyncio
 from opentelemetry.trace import Span
 
 from mulligan.activities.models.checked_reply import checked_reply
+from mulligan.activities.models.estimated_usage import with_usage
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.endpoint import Endpoint
 from mulligan.observe.telemetry import Telemetry
@@ -37,7 +38,7 @@ def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: 
     Raises:
         Unavailable: see `checked_reply`.
     """
-    reply = checked_reply(reply)
+    reply = with_usage(request, checked_reply(reply))
     telemetry.add_response(
         span,
         provider=provider.name,

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import get_args
 
-from mulligan.activities.models.protocol import FinishReason, Reply, Unavailable
+from mulligan.activities.models.protocol import FinishReason, Mistake, Reply, Unavailable
 from mulligan.values import Citation, HostedCall, ToolCall, Usage
 
 MOST_ID_CHARS = 1_000
@@ -43,9 +43,10 @@ def checked_reply(reply: Reply) -> Reply:
     Raises:
         Unavailable: a field has a wrong type.
     """
-    texts = (reply.text, reply.response_id, reply.model, reply.reason, reply.own_finish_reason)
+    texts = (reply.text, reply.response_id, reply.model, reply.reason, reply.own_finish_reason, *reply.adapted)
     is_valid = all(isinstance(each, str) for each in texts) and all(isinstance(each, ToolCall) for each in reply.calls)
     is_valid = is_valid and all(isinstance(each, HostedCall) for each in reply.hosted_calls)
+    is_valid = is_valid and isinstance(reply.mistake, Mistake | None)
     is_valid = is_valid and all(isinstance(each, Citation) for each in reply.citations)
     is_valid = is_valid and isinstance(reply.usage, Usage) and isinstance(reply.last_usage, Usage | None)
     if not is_valid or reply.finish_reason not in _REASONS:

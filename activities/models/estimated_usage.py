@@ -1,11 +1,12 @@
-"""The tokens of an answer that never became whole, by what is known of it: no endpoint says what it bills for one."""
+"""The tokens of an answer by sizes, where no endpoint has counted them, as of one that never became whole."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
-from mulligan.activities.models.protocol import Request
+from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import media_of
 from mulligan.values import AssistantMessage, Message, Usage
 
@@ -22,6 +23,16 @@ def estimated_usage(request: Request) -> Usage:
             "output_tokens": max(counted.output_tokens, tokens_of(request.written.size)),
         }
     )
+
+
+def with_usage(request: Request, reply: Reply) -> Reply:
+    """The reply with an estimate of its tokens, marked as one, where the endpoint has counted none."""
+    if reply.usage.total_tokens:
+        return reply
+    said = AssistantMessage(role="assistant", text=reply.text, tool_calls=list(reply.calls))
+    output = tokens_of(max(request.written.size, _size(said)))
+    estimate = {"input_tokens": estimated_input(request), "output_tokens": output, "estimated": True}
+    return replace(reply, usage=reply.usage.model_copy(update=estimate))
 
 
 def estimated_input(request: Request) -> int:
@@ -48,4 +59,5 @@ def tokens_of(size: int) -> int:
 
 def _size(message: Message) -> int:
     calls = message.tool_calls if isinstance(message, AssistantMessage) else []
-    return len(message.text.encode()) + sum(len(f"{call.name}{call.arguments}".encode()) for call in calls)
+    texts = [message.text, *(f"{call.name}{call.arguments}" for call in calls)]
+    return sum(len(text.encode(errors="replace")) for text in texts)

@@ -18,6 +18,7 @@ from mulligan.wire.agent_facts import Definition, ToolDefinition
 OnCall = Callable[[int, str, str, str], None]
 """A function that takes what the model writes of a call: the call's number in the answer, from 0, its id ("": there is none
 yet), the name of its tool, and the next piece of its arguments, which may be empty."""
+MistakeKind = Literal["unknown_tool", "invalid_arguments", "invalid_json"]
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
 
@@ -86,8 +87,20 @@ class Request:
     on_demand: ToolsOnDemand | None = None
     """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
     ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
+    adapted: Sequence[str] = ()
+    """The words of the conversation's newest answer of this model: `Reply.adapted`."""
     counted: tuple[int, int] | None = None
     """How many of the first messages a provider has counted, and their tokens, with the instructions and tools."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What an endpoint says is wrong with its own answer, which it has refused: the model gets it as feedback."""
+
+    kind: MistakeKind
+    """What it is about."""
+    says: str
+    """The endpoint's words."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,14 @@ class Reply:
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
     own_finish_reason: str = ""
     """The endpoint's own word for why the answer ended, where it is none that the provider knows; otherwise ""."""
+    ids_key: str = ""
+    """The key in `provider_data` of an endpoint that gets back the ids of calls as it has given them; "": of one that takes
+    the ids that they have here."""
+    mistake: Mistake | None = None
+    """Why the endpoint has refused the answer: none of its calls is run. None: it has not."""
+    adapted: Sequence[str] = ()
+    """Words for what the model's requests must be like, as refusals have said: `short_ids`, `image_as_text`. The next
+    request of the conversation has them."""
 
 
 class Unavailable(Exception):
@@ -395,4 +416,13 @@ class ListsModels(Protocol):
             ModelRequestError: the provider refuses the request, for example because of the key.
             Unavailable: the endpoint cannot be reached, or its response cannot be used.
         """
+        ...
+
+
+@runtime_checkable
+class MayDropTools(Protocol):
+    """A provider whose endpoint may leave out the tools of a request without a word. `mulligan doctor` asks it."""
+
+    async def drops_tools(self) -> bool:
+        """Whether the endpoint says that it does."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan.activities.models._openai_usage import openai_tier
+from mulligan.activities.models.openai._openai_usage import openai_tier
 from mulligan.agent import Agent, with_sub_agents
 from mulligan.durations import seconds
 from mulligan.errors import InvalidRunInputError

@@ -38,19 +38,17 @@ class FindRecordActivity:
         started = time.time()
         async with heartbeating():
             record = await self._record(request)
-        found = request.recorded(FoundRecord, attempts=0, started=started)
         if record is not None:
-            found = found.model_copy(update={"found": True, **dict(record)})
+            found = FoundRecord(found=True, attempts=0, **dict(record))
         elif request.unrecorded == "live":
-            return found
+            return FoundRecord(attempts=0)
         else:
             message = (
                 f"`{request.call.name}` was not run: this run has the recorded results of an earlier one, which made no "
                 "such call."
             )
-            found.text, found.error = message, ErrorInfo(kind="tool_error", message=message)
-            found.is_unread = request.unrecorded == "diverge"
-        self._end_span(request, found)
+            found = FoundRecord(text=message, error=ErrorInfo(kind="tool_error", message=message), attempts=0)
+        self._end_span(request, found, started)
         self.services.cache_result(request.where, request.call, found.text, found.error, found.content)
         return found
 
@@ -73,12 +71,13 @@ class FindRecordActivity:
                 "no longer on this server: it was deleted, or its retention is over."
             ) from None
 
-    def _end_span(self, request: FindRecord, found: FoundRecord) -> None:
-        error, fields = found.error, {"decision": found.decision, "untrusted": found.untrusted, **found.span_fields}
-        span = self.services.telemetry.call_span(request, arguments=request.arguments, start=found.started, **fields)
+    def _end_span(self, request: FindRecord, found: FoundRecord, started: float) -> None:
+        error = found.error
+        fields = {"decision": found.decision, "untrusted": found.untrusted, "recorded": found.found}
+        span = self.services.telemetry.call_span(request, arguments=request.arguments, start=started, **fields)
         if error is None:
             span.succeed(found.text)
-        elif found.is_unread:
+        elif not found.found and request.unrecorded == "diverge":  # no model reads it
             span.fail_attempt(error.kind, error.message, "Unrecorded")
         else:
             span.fail(error.kind, text=found.text, safe_text=error.message, exception="Recorded", recovered=True)

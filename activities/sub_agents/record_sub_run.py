@@ -56,15 +56,15 @@ class RecordSubRunActivity:
         agent = await (find(ended.where) if ended.cancelled else served_agent(self.services, ended.where))
         tool = agent.tool(ended.call.name) if agent else None
         written, ended = ended.text, _as_caller_gets_it(ended, tool)
-        outcome = ended.recorded(
-            SubRunOutcome,
-            attempts=1 if ended.run.run_id else 0,
-            started=ended.started,
-            sub_run=ended.run.id if ended.run.run_id else "",
-            untrusted=ended.untrusted,
-        )
+        # A run that was not started is no attempt.
+        outcome = SubRunOutcome(attempts=1 if ended.run.run_id else 0, untrusted=ended.untrusted)
         span = self.services.telemetry.call_span(
-            ended, arguments=ended.arguments, start=ended.started, untrusted=ended.untrusted, **outcome.span_fields
+            ended,
+            arguments=ended.arguments,
+            start=ended.started,
+            untrusted=ended.untrusted,
+            attempt=outcome.attempts,
+            sub_run=ended.run.id if ended.run.run_id else "",
         )
         if ended.run.status in ("too_deep", "too_many"):
             self.services.telemetry.metrics.count_refused_sub_run(ended.where.agent, ended.run.status)

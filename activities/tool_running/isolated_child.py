@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from mulligan.activities.tool_running.process_tree import die_with_parent
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.schema.error_text import error_text
+from mulligan.schema.exception_group import single_cause
 from mulligan.tool import Tool
 
 LENGTH_BYTES = 8
@@ -95,7 +96,8 @@ def _response(request: Request) -> bytes:
     except MemoryError:
         response = out_of_memory(request)
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome, SystemExit too
-        response = {"raised": _names_of(error), "message": error_text(error)[: request.max_chars]}
+        cause = single_cause(error)
+        response = {"raised": _names_of(cause), "message": error_text(cause)[: request.max_chars]}
     return json.dumps(response).encode()
 
 

@@ -47,13 +47,17 @@ def render(value: object) -> str:
     if isinstance(value, str) and not isinstance(value, Enum):
         return str(well_formed(str(value)))
     try:
-        return str(well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)))
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+        except TypeError:  # the json module's, for a key: it gives keys to no function of ours
+            text = json.dumps(
+                _with_text_keys(value), ensure_ascii=False, allow_nan=False, default=_plain_with_text_keys
+            )
+        return str(well_formed(text))
     except UnusableResult:
         raise
     except RecursionError:
         raise UnusableResult("it is nested too deeply") from None
-    except TypeError:
-        raise UnusableResult("a key in it is neither text nor a number") from None
     except Exception as error:  # noqa: BLE001 - a user's own serializer may raise anything
         # The texts of the json module for these two errors: both are a ValueError, which has no code.
         if error_text(error).startswith("Circular reference"):
@@ -61,6 +65,31 @@ def render(value: object) -> str:
         if error_text(error).startswith("Out of range float"):
             raise UnusableResult("it contains NaN or Infinity") from None
         raise UnusableResult(f"writing it raised {type_name(error)}: {error_text(error)}") from None
+
+
+def _with_text_keys(value: object) -> Any:
+    """The value, with texts as keys at each depth."""
+    if isinstance(value, Mapping):
+        keys = [each if each is None or isinstance(each, str | bool | int | float) else _key(each) for each in value]
+        if len({*keys}) < len(keys):
+            raise UnusableResult("two keys in it are the same as text")
+        return dict(zip(keys, map(_with_text_keys, value.values()), strict=True))
+    return [*map(_with_text_keys, value)] if isinstance(value, list | tuple) else value
+
+
+def _plain_with_text_keys(value: object) -> Any:
+    return _with_text_keys(_plain(value))
+
+
+def _key(key: object) -> str:
+    """A key as text: that of its value in JSON."""
+    try:
+        plain = _plain(key)
+    except UnusableResult:
+        plain = None
+    if isinstance(plain, str | int | float) and not (isinstance(plain, float) and not math.isfinite(plain)):
+        return str(plain)
+    raise UnusableResult(f"a key in it is of type {type_name(key)}, which JSON has no text for")
 
 
 def _plain(value: object) -> Any:

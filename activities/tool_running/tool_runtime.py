@@ -27,6 +27,7 @@ from temporalio import activity
 from mulligan.activities.tool_running.thread_bounds import THREADS, ThreadBounds, ThreadUse, TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_loop import ToolLoop
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.exception_group import single_cause
 
 logger = logging.getLogger("mulligan.tools")
 
@@ -41,12 +42,14 @@ _Read = Callable[[Any], Any]
 class _Raised:
     """The exception of a function, as a value: a future cannot carry some exceptions (StopIteration, SystemExit).
 
-    It is made where the function ran. Its text is read there, as that may take as long as the function itself.
+    It is made where the function ran. Its text is read there, as that may take as long as the function itself. A group
+    of one counts as what is in it, whoever made the group.
     """
 
     error: BaseException
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "error", single_cause(self.error))
         error_text(self.error)
 
 
@@ -303,9 +306,10 @@ async def _enter_and_leave(make: Callable[[], Any], entered: Future[Any], leave:
         async with make() as value:
             entered.set_result(value)
             await leave.wait()
-    except BaseException as error:
+    except BaseException as raised:
         if entered.done():
             raise
+        error = single_cause(raised)
         entered.set_exception(
             error if isinstance(error, Exception) else RuntimeError(f"{type_name(error)}: {error_text(error)}")
         )

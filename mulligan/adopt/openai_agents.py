@@ -23,6 +23,8 @@ from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy
 from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
+from mulligan.schema.schema_arguments import SchemaArguments
+from mulligan.schema.subschemas import with_changed_parts
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import AssistantMessage, Message, ToolMessage
 
@@ -250,11 +252,11 @@ class _Functions:
     def __init__(self, agent: sdk.Agent[Any], terms: Terms) -> None:
         self._agent, self._terms = agent, terms
 
-    async def instructions(self, run_input: RunInput, ctx: ToolContext) -> str:
-        """The instructions that the agent's function returns."""
+    async def instructions(self, run_input: RunInput, ctx: ToolContext) -> Any:
+        """What the agent's function of instructions returns."""
         del run_input
         assert callable(self._agent.instructions)
-        return str(await called(self._agent.instructions, await self._context(ctx), self._agent))
+        return await called(self._agent.instructions, await self._context(ctx), self._agent)
 
     def tools(self) -> Any:
         """The tools; a function where it depends on the run which of them are enabled."""
@@ -326,7 +328,7 @@ class _Functions:
         fails = [] if privates.tells_failures(tool) else ["tool_exception"]
         fails += ["tool_timeout"] if tool.timeout_behavior == "raise_exception" else []
         default = AGENT_TOOL_SECONDS if privates.agent_of_tool(tool) is not None else None
-        return Tool.from_schema(
+        adopted = Tool.from_schema(
             name=tool.name,
             description=tool.description,
             schema=tool.params_json_schema,
@@ -337,6 +339,28 @@ class _Functions:
             on_demand=tool.defer_loading,
             handle_errors=failing_on(*fails) if fails else None,
         )
+        if not tool.strict_json_schema:
+            return adopted
+        accepted = SchemaArguments.declared(_without_invented_requirements(tool.params_json_schema))
+        return replace(adopted, arguments=replace(accepted, schema=adopted.schema))
+
+
+def _without_invented_requirements(schema: dict[str, Any]) -> dict[str, Any]:
+    """A strict schema that does not require what the function has a default for.
+
+    openai-agents writes each property of a strict schema into `required`, and leaves a default of None out; but its Runner
+    takes a call that omits them, and so does the function, which it is given to as the model wrote it.
+    """
+    changed = with_changed_parts(schema, _without_invented_requirements)
+    properties = changed.get("properties")
+    if isinstance(properties, dict) and "required" in changed:
+        changed["required"] = [name for name in changed["required"] if not _has_default(properties.get(name, {}))]
+    return changed
+
+
+def _has_default(schema: dict[str, Any]) -> bool:
+    kinds = [schema.get("type"), *(each.get("type") for each in schema.get("anyOf", ()))]
+    return "default" in schema or any(kind == "null" or (isinstance(kind, list) and "null" in kind) for kind in kinds)
 
 
 _TRIPPED = "its tripwire was triggered."

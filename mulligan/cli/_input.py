@@ -67,9 +67,14 @@ def prompt(question: str) -> str:
         return ""
 
 
+def is_at_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
 def confirmed() -> bool:
     """Whether the person at the keyboard wants it to start. Without a terminal, the command ends."""
-    if not sys.stdin.isatty():
+    if not is_at_terminal():
         fail("there is no terminal to confirm on; use --yes.")
     return prompt("start it? [y/N] ").lower() in ("y", "yes")
 

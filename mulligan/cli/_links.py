@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mulligan.cli._terminal import print_progress
@@ -27,12 +28,9 @@ async def print_links(client: Client, workflow_id: str, run_id: str | None, trac
 
 async def print_links_of_run(client: Client, handle: WorkflowHandle[Any, Any], trace_id: str | None = None) -> None:
     """Print the links of an existing run. Without a `trace_id` the trace is read from its history."""
-    from mulligan.trace_view.history import trace_of
-    from mulligan.trace_view.history_events import Unreadable
+    from mulligan.client.first_payload import UnreadableError
+    from mulligan.trace_view.trace_id import read_trace_id
 
-    try:
-        traceparent = "" if trace_id else await trace_of(client, handle)
-    except Unreadable:
-        traceparent = ""
-    run_id = (await handle.describe()).run_id
-    await print_links(client, handle.id, run_id, trace_id or (traceparent.split("-")[1] if traceparent else None))
+    with suppress(UnreadableError):
+        trace_id = trace_id or await read_trace_id(client, handle)
+    await print_links(client, handle.id, (await handle.describe()).run_id, trace_id)

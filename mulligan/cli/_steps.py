@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -20,12 +21,32 @@ if TYPE_CHECKING:
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown. --json has all of them."""
 DECISIONS = {"approve": "approved", "deny": "denied", "answer": "answered"}
+_LINE_OF_CODE = re.compile(r"^line \d+, column \d+:.*", re.MULTILINE)
+"""What is wrong with a script, in the text that the model read."""
 SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
-def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
-    """Render a step: the model's text, and each call with its result. `below` renders what belongs to a call's id."""
+def step_views(
+    steps: Iterable[dict[str, Any]], below: Callable[[int], Callable[[str], Iterable[RenderableType]]]
+) -> Iterator[RenderableType]:
+    """Render steps. `below`: for a step's number, what renders what belongs to a call's id."""
+    from mulligan.values import Step
+
+    before = None
+    for each in map(Step.model_validate, steps):
+        yield step_view(each, below(each.step), before)
+        before = each
+
+
+def step_view(
+    step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None, before: Step | None = None
+) -> RenderableType:
+    """Render a step: the model's text, and each call with its result; agent and model where they change. `below` renders
+    what belongs to a call's id. `before`: the step before it.
+    """
     head = Text(f"step {step.step}", style="bold")
+    if before is not None and (step.agent, step.model) != (before.agent, before.model):
+        head.append(f"  {short(step.agent, 100)} · {short(step.model, 100)}", style="not bold cyan")
     if step.shared:
         head.append("  (shared)", style="not bold dim")
     if step.text:
@@ -95,6 +116,7 @@ def call_lines(
     if result is not None and result.error:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))
+        lines += [Text(short(fault), style="red") for fault in _LINE_OF_CODE.findall(result.text)]
     elif result is not None:
         from mulligan.content import described
 

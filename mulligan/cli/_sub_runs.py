@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.cli._steps import run_line, step_view
+from mulligan.cli._steps import run_line, step_views
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -130,9 +130,8 @@ def sub_run_views(runs: Sequence[SubRun], step: int, call_id: str, indent: int =
 def _view(run: SubRun, indent: int) -> Iterator[RenderableType]:
     from mulligan import values
 
-    for step in run.steps or ():
-        inner = partial(sub_run_views, run.below, step["step"])
-        yield Padding(step_view(values.Step.model_validate(step), inner), (0, 0, 0, indent), expand=False)
+    for view in step_views(run.steps or (), partial(partial, sub_run_views, run.below)):
+        yield Padding(view, (0, 0, 0, indent), expand=False)
     if run.waiting is not None:
         yield Padding(Text(f"… {printable(run.waiting.detail)}", style="dim"), (0, 0, 0, indent), expand=False)
     if run.steps is None:

@@ -53,6 +53,8 @@ def draw(console: Console, spans: Sequence[TraceSpan], *, whole: bool = False) -
 def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
     """The line above the drawing: the trace id, the duration, and the numbers of spans and errors."""
     roots = build_tree(spans)
+    if not roots:
+        return f"trace {trace_id}  no spans: {origin}"
     ends = [root.end for root in roots]
     seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
     errors = sum(root.errors for root in roots)
@@ -89,12 +91,18 @@ def _label(line: Line) -> Text:
 
 
 def _texts(line: Line) -> list[str]:
-    """The lines below a span: its error, or what a running call waits for."""
-    if line.node is None or not (line.node.span.is_error or line.node.span.end is None):
+    """The lines below a span: its error, or what a running call waits for; and the errors of its earlier attempts."""
+    if line.node is None:
         return []
+    earlier = [f"attempt {span.attempt}: {_text(span)}" for span in line.node.earlier]
     span = line.node.span
-    text = short(str(span.attributes.get(semconv.AI_ERROR) or span.message))
-    return [text] if text and text != span.attributes.get(semconv.ERROR_TYPE) else []
+    text = _text(span) if span.is_error or span.end is None else ""
+    return [*earlier, *([text] if text and text != span.attributes.get(semconv.ERROR_TYPE) else [])]
+
+
+def _text(span: TraceSpan) -> str:
+    """What a span says of its error, or of what it waits for."""
+    return short(str(span.attributes.get(semconv.AI_ERROR) or span.message))
 
 
 def _duration_text(line: Line, now: float) -> str:

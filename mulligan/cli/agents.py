@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from mulligan.cli._mcp_tools import add_mcp_tools
 from mulligan.cli._steps import counted, short
 from mulligan.cli._terminal import AgentFiles, AsJson, Modules, out, print_json, print_progress
-from mulligan.schema.printable import json_line
+from mulligan.schema.printable import json_line, printable
 
 WAITS = {
     "approval": "needs approval  ",
@@ -32,9 +33,12 @@ async def agents(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of the front matter of an agent's file.")
     ] = False,
+    mcp: Annotated[
+        bool, typer.Option("--mcp", help="Start the MCP servers, and list their tools, also those that are left out.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the agents and tools that a worker would serve, with their schemas. MCP servers are listed, but not started.
+    """List the agents and tools that a worker would serve, with their schemas. MCP servers are started with `--mcp` only.
 
     With no module named, these are the agents that come with Mulligan. What is wrong with the file of an agent is said on
     stderr. Former versions are listed if the content storage has them (`MULLIGAN_CONTENT_DIR`).
@@ -68,14 +72,20 @@ async def agents(
         print_progress(f"warning: {warning}")
     descriptions = [
         {**agent_json(agent), **_endpoints_json(agent, endpoints), **loaded.registry.files.listed(agent.name)}
-        for _, agent in sorted(loaded.registry.agents.items())
+        for agent in _sorted(loaded.registry.agents)
     ]
+    if mcp:
+        await add_mcp_tools(zip(_sorted(loaded.registry.agents), descriptions, strict=True))
     if as_json:
         print_json(descriptions)
         return
     for agent in descriptions:
         _print_agent(agent)
     _print_others(endpoints, sorted(loaded.registry.tools))
+
+
+def _sorted(agents: Mapping[str, Any]) -> list[Any]:
+    return [agent for _, agent in sorted(agents.items())]
 
 
 def _print_others(endpoints: Mapping[str, Any], tools: list[str]) -> None:
@@ -104,6 +114,10 @@ def _print_agent(agent: dict[str, Any]) -> None:
         out.print(
             Text.assemble("  ", (f"{server['name']}__…", "cyan"), "  ", _waits(server), f"MCP: {server['address']}")
         )
+        for name in server.get("tools", ()):
+            out.print(Text.assemble("    ", (name, "cyan")))
+        for sentence in (*server.get("left_out", ()), *filter(None, [server.get("unavailable")])):
+            out.print(Text.assemble("    ", (printable(sentence), "yellow")), soft_wrap=True)
     for kind in agent["output"]:
         fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
         out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
     from mulligan.cli._sub_runs import SubRun
+    from mulligan.client.history_size import ChainSize
     from mulligan.client.read_run import RunEnd
-    from mulligan.trace_view.history import ChainSize
     from mulligan.values import WaitingFor
 
 MOST_FORKS, SECONDS_FOR_FORKS = 20, 10.0
 _NO_WORKER = (
     "only a worker of the run's task queue can tell the steps of an open run, and none answers. Start one, and they are "
-    "shown; until then, --trace shows the calls from Temporal's history"
+    "shown; until then, --trace shows the calls that Jaeger has"
 )
 
 
@@ -148,9 +148,9 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
 
     from mulligan.cli._sub_runs import read_sub_runs
     from mulligan.client.find_runs import describe_run
+    from mulligan.client.history_size import size_of_chain
     from mulligan.client.read_run import RunEnd, query_run, wait_for_end
     from mulligan.client.wait_reader import WaitReader, is_without_worker
-    from mulligan.trace_view.history import size_of_chain
 
     waiting = await WaitReader(client).read(handle.id)
     agents: list[tuple[str, list[dict[str, Any]]]] = []
@@ -209,17 +209,15 @@ async def _read_agents(
 
 
 def _print_state(state: _RunState) -> None:
-    from mulligan.cli._steps import cost_of, counted, end_view, step_view
+    from mulligan.cli._steps import cost_of, counted, end_view, step_views
     from mulligan.cli._sub_runs import sub_run_views
-    from mulligan.values import Step
 
     _print_origin(state)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan")
-        for step in _without_final_answer(state, steps):
-            below = partial(sub_run_views, state.sub_runs, step["step"])
-            out.print(step_view(Step.model_validate(step), below))
+        for view in step_views(_without_final_answer(state, steps), partial(partial, sub_run_views, state.sub_runs)):
+            out.print(view)
     out.print(end_view(state.end), soft_wrap=True)
     if not state.is_open and "usage" not in (state.end.result or {}):  # a workflow of a user's own, or one that failed
         _print_spent(state)
@@ -332,9 +330,9 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
 
     from mulligan.cli._links import print_links_of_run
     from mulligan.cli._trace import draw, heading
+    from mulligan.client.first_payload import UnreadableError
     from mulligan.client.read_run import wait_for_end
     from mulligan.client.settings import settings
-    from mulligan.trace_view.history_events import Unreadable
     from mulligan.trace_view.run_trace import run_trace
 
     client = await connect_or_fail()
@@ -343,7 +341,7 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     try:
         trace = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
         end = None if is_open else await wait_for_end(handle)
-    except Unreadable as error:
+    except UnreadableError as error:
         fail(f"the history of {run_id!r} cannot be read: {error}. If it is encrypted, set MULLIGAN_ENCRYPTION_KEYS.")
     if trace is not None and trace.warning:
         print_progress(trace.warning)
@@ -357,5 +355,7 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     else:
         print_line(heading(trace.trace_id, trace.spans, trace.origin))
         draw(out, trace.spans, whole=whole)
+        if trace.waits_for:
+            out.print(printable(trace.waits_for), style="dim", soft_wrap=True)
     await print_links_of_run(client, handle, trace.trace_id if trace else None)
     return OK if end is None or end.completed else NOT_COMPLETED

@@ -336,7 +336,7 @@ def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
 
 
 @dataclass(frozen=True)
-class EventPage:
+class StoredEvents:
     """A page of stored events. `next`: the token after it. `is_ended`: the run is closed, and these are the last."""
 
     events: list[Event]
@@ -344,7 +344,7 @@ class EventPage:
     is_ended: bool
 
 
-async def read_event_page(client: Client, workflow_id: str, since: str, limit: int) -> EventPage:
+async def read_event_page(client: Client, workflow_id: str, since: str, limit: int) -> StoredEvents:
     """Read at most `limit` stored events after the event with the token `since`.
 
     Raises:
@@ -358,7 +358,7 @@ async def read_event_page(client: Client, workflow_id: str, since: str, limit: i
     is_last = run.status != WorkflowExecutionStatus.RUNNING and follower.position.next >= follower.total
     if is_last and not await follower.end_was_yielded():
         page.append(await follower.end_event(run))
-    return EventPage(page, follower.token, is_last)
+    return StoredEvents(page, follower.token, is_last)
 
 
 async def newest_offset(client: Client, workflow_id: str) -> int:

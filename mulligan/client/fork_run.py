@@ -16,7 +16,7 @@ from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
 from mulligan.client.run_state import ResumeError, describe_existing, first_run_id, read_run_state
-from mulligan.client.start_run import StartedRun, begin_run, read_input
+from mulligan.client.start_run import BegunRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError, InvalidRunInputError
@@ -192,7 +192,7 @@ async def start_fork(
     run_id: str | None = None,
     user: str | None = None,
     memo: Mapping[str, Any] | None = None,
-) -> StartedRun:
+) -> BegunRun:
     """Fork a run as `fork_run` does. The result says whether this request started the fork.
 
     `user`: for whom the fork works; None: for whom the run did. `memo`: more entries of the fork's memo.
@@ -216,10 +216,10 @@ async def start_fork(
         if (existing := await _existing(client, new_id, request)) is None:
             raise
         return existing
-    return StartedRun(handle, is_new=True)
+    return BegunRun(handle, is_new=True)
 
 
-async def _existing(client: Client, new_id: str, request: str) -> StartedRun | None:
+async def _existing(client: Client, new_id: str, request: str) -> BegunRun | None:
     """The fork that an equal request has started under an id; None if no run has the id.
 
     Raises:
@@ -232,7 +232,7 @@ async def _existing(client: Client, new_id: str, request: str) -> StartedRun | N
     if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
         raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
     first = client.get_workflow_handle(new_id, first_execution_run_id=first_run_id(described))
-    return StartedRun(first, is_new=False)
+    return BegunRun(first, is_new=False)
 
 
 async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from mulligan.client.going_on import what_still_holds
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
 from mulligan.client.run_state import ResumeError, describe_existing, read_run_state
-from mulligan.client.start_run import StartedRun, begin_run, read_input
+from mulligan.client.start_run import BegunRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
 from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
@@ -116,7 +116,7 @@ async def continue_run(
     server_id: str | None = None,
     key: str = "",
     run_id: str | None = None,
-) -> StartedRun:
+) -> BegunRun:
     """Continue a run as `resume_run` does. The result says whether this request started the continuation.
 
     Args:
@@ -153,23 +153,23 @@ class _Continuing:
         self._request = request_digest(options)
         self._input: RunInput | None = None
 
-    async def under_id(self, new_id: str) -> StartedRun:
+    async def under_id(self, new_id: str) -> BegunRun:
         """The continuation with an id that the caller has chosen."""
         existing = await self._start_or_read(new_id)
-        return existing if isinstance(existing, StartedRun) else self._checked_branch(existing)
+        return existing if isinstance(existing, BegunRun) else self._checked_branch(existing)
 
-    async def under_server_id(self, server_id: str) -> StartedRun:
+    async def under_server_id(self, server_id: str) -> BegunRun:
         """The continuation with an id that is made from the request, or the first of the following ids that began."""
         ids = itertools.chain([server_id], (f"{server_id}-{number}" for number in itertools.count(2)))
         while True:
             existing = await self._start_or_read(next(ids))
-            if isinstance(existing, StartedRun):
+            if isinstance(existing, BegunRun):
                 return existing
             continuation = self._checked_branch(existing)
             if await existing.has_begun(self._client):
                 return continuation
 
-    async def under_next_id(self) -> StartedRun:
+    async def under_next_id(self) -> BegunRun:
         """The continuation with the first id of the run's own that is free, or has it already.
 
         Ids that runs of others have are passed over: otherwise they would stop this run. So are continuations that ended
@@ -179,7 +179,7 @@ class _Continuing:
         ids = continuation_ids(self._earlier.description.id)
         while taken < MOST_TAKEN_IDS:
             existing = await self._start_or_read(next(ids))
-            if isinstance(existing, StartedRun):
+            if isinstance(existing, BegunRun):
                 return existing
             if not existing.continues(self._earlier.tenant, sources):
                 taken += 1
@@ -208,20 +208,20 @@ class _Continuing:
             run = await ResumedRun.read(self._client, before.workflow_id, before.run_id)
         return sources
 
-    async def _start_or_read(self, new_id: str) -> StartedRun | ResumedRun:
+    async def _start_or_read(self, new_id: str) -> BegunRun | ResumedRun:
         """Start the continuation, or read the run that has the id already: then no worker is needed."""
         existing = await ResumedRun.read(self._client, new_id)
         if existing is not None:
             return existing
         try:
-            return StartedRun(await self._start(new_id), is_new=True)
+            return BegunRun(await self._start(new_id), is_new=True)
         except WorkflowAlreadyStartedError:
             existing = await ResumedRun.read(self._client, new_id)
         if existing is None:
             raise ResumeError(f"The run {new_id!r} was deleted while {self._earlier.description.id!r} was continued.")
         return existing
 
-    def _checked_branch(self, existing: ResumedRun) -> StartedRun:
+    def _checked_branch(self, existing: ResumedRun) -> BegunRun:
         """The existing continuation with the id of a branch, if this request would have started an equal run.
 
         Raises:
@@ -232,7 +232,7 @@ class _Continuing:
             raise WorkflowAlreadyStartedError(existing.description.id, WORKFLOW)
         return self._checked_continuation(existing)
 
-    def _checked_continuation(self, existing: ResumedRun) -> StartedRun:
+    def _checked_continuation(self, existing: ResumedRun) -> BegunRun:
         """The existing continuation, if this request would have started an equal run.
 
         Raises:
@@ -243,7 +243,7 @@ class _Continuing:
         if before is None or source != self._earlier.source or before.request != self._request:
             raise AlreadyResumedError(self._earlier.description.id, new_id, existing.key)
         first = existing.description.raw_description.workflow_execution_info.first_run_id or existing.description.run_id
-        return StartedRun(self._client.get_workflow_handle(new_id, first_execution_run_id=first), is_new=False)
+        return BegunRun(self._client.get_workflow_handle(new_id, first_execution_run_id=first), is_new=False)
 
     async def _start(self, new_id: str) -> Handle:
         if self._input is None:

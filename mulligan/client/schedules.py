@@ -21,6 +21,7 @@ from temporalio.client import (
 )
 
 from mulligan.client.callback_tokens import KEY_SCHEDULE
+from mulligan.client.cron import check_cron
 from mulligan.client.start_run import start_argument
 from mulligan.errors import DeclarationError
 from mulligan.run_input import RunInput
@@ -43,6 +44,9 @@ class Timing:
 
     `jitter`: each start is delayed by a random time of at most that. `catchup_window`: how late a start may be that was
     missed while Temporal was down; None: Temporal's default, a year.
+
+    Raises:
+        DeclarationError: `cron` does not have five fields, or names a time that its time zone leaves out.
     """
 
     every: timedelta | None = None
@@ -51,6 +55,10 @@ class Timing:
     overlap: str = "skip"
     jitter: timedelta | None = None
     catchup_window: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.cron is not None:
+            check_cron(self.cron, self.timezone)
 
     @property
     def text(self) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import RawValue, SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.converter import data_converter
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.store_content import store_content
@@ -52,7 +53,7 @@ class IdTakenError(Exception):
 
 
 @dataclass(frozen=True)
-class StartedRun:
+class BegunRun:
     """A run, and whether this request started it: otherwise it was there before, with the same input."""
 
     handle: Handle
@@ -61,7 +62,7 @@ class StartedRun:
 
 async def start_run(
     client: Client, run_input: RunInput, workflow_id: str, task_queue: str, *, memo: Mapping[str, Any] | None = None
-) -> StartedRun:
+) -> BegunRun:
     """Start a run, or find the run that an earlier request with the same id and input has started.
 
     `memo`: more entries of the memo of a run that is started.
@@ -80,8 +81,8 @@ async def start_run(
             raise IdTakenError(
                 f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
             ) from None
-        return StartedRun(existing, is_new=False)
-    return StartedRun(client.get_workflow_handle(handle.id), is_new=True)
+        return BegunRun(existing, is_new=False)
+    return BegunRun(client.get_workflow_handle(handle.id), is_new=True)
 
 
 async def begin_run(
@@ -144,15 +145,19 @@ async def _listed_origin(client: Client, run_input: RunInput) -> TypedSearchAttr
 def start_argument(client: Client, run_input: RunInput) -> Any:
     """The workflow's argument: the input, compressed if it is long.
 
+    It travels in our own encoding, whoever has made the client: the SDK's sorts the keys of objects, and a model would be
+    sent another conversation than that of the run before.
+
     Raises:
         InvalidRunInputError: it is too large for Temporal even so.
     """
     is_stored = client.data_converter.external_storage is not None
-    return compress_input(
+    sent = compress_input(
         parse_run_input(run_input.model_dump_json().encode()),
         most=CARRY_BYTES if is_stored else PACKED_BYTES,
         longest_message=None if is_stored else LONGEST_MESSAGE,
     )
+    return sent if isinstance(sent, bytes) else RawValue(data_converter.payload_converter.to_payload(sent))
 
 
 async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:

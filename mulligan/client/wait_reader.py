@@ -61,7 +61,7 @@ _ACTIVITY_OF_KIND = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingCall:
+class PendingActivity:
     """What Temporal knows of an activity that has not ended. `max_attempts`: 0 is no limit."""
 
     activity: str
@@ -185,14 +185,14 @@ class WaitReader:
         self._polls[queue, kind] = now, polls
         return polls
 
-    async def _pending_call(self, activity: PendingActivityInfo) -> PendingCall:
+    async def _pending_call(self, activity: PendingActivityInfo) -> PendingActivity:
         details = await self._heartbeat_details(activity)
         is_model = activity.activity_type.name in _ACTIVITY_OF_KIND["model"]
         first = details[0] if is_model and details and isinstance(details[0], int | float) else None
         first = first if first is not None and 0 < first < _LAST_SECOND else None
         is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
         next_attempt = _time(activity, "next_attempt_schedule_time")
-        return PendingCall(
+        return PendingActivity(
             activity=activity.activity_type.name,
             scheduled=activity.scheduled_time.ToDatetime(tzinfo=UTC),
             number=int(activity.activity_id) if activity.activity_id.isdecimal() else 0,
@@ -224,7 +224,7 @@ class WaitReader:
         return _one_line(getattr(error, "message", "") or str(error))
 
 
-def merge(waiting: WaitingFor, calls: Sequence[PendingCall]) -> WaitingFor:
+def merge(waiting: WaitingFor, calls: Sequence[PendingActivity]) -> WaitingFor:
     """What the workflow says that it waits for, and what Temporal knows of the activity: attempt, failure, heartbeat.
 
     `calls`: the pending activities of the run, with times of the server.
@@ -343,7 +343,7 @@ def is_without_worker(waiting: WaitingFor | None) -> bool:
     return isinstance(waiting, _WithoutWorker) and waiting.run is None
 
 
-def _find(waiting: WaitingFor, calls: Sequence[PendingCall]) -> PendingCall | None:
+def _find(waiting: WaitingFor, calls: Sequence[PendingActivity]) -> PendingActivity | None:
     """The activity that the workflow waits for: the first of its kind that was scheduled since then."""
     since = datetime.fromisoformat(waiting.since) - _CLOCK_TOLERANCE
     activities = _ACTIVITY_OF_KIND.get(waiting.kind, ())

@@ -9,13 +9,11 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from mulligan.context_view.model_calls import model_calls
 from mulligan.features import parts
-from mulligan.trace_view.history import runs_back
-from mulligan.trace_view.history_events import Types
 from mulligan.wire.model_call import CALL_MODEL, ModelCall
 
 _ACTIVITIES = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ()))}
-_MODEL_CALLS: Types = dict.fromkeys(_ACTIVITIES, (ModelCall, None))
 """Activities whose input may be a model call: the feature that carries a call out has an activity of its own for it."""
 
 
@@ -39,13 +37,11 @@ async def find_sent_call(client: Client, workflow_id: str, run_id: str, trace: s
 
     Raises:
         RPCError: Temporal does not answer.
-        Unreadable: the history cannot be decoded.
+        UnreadableError: the history cannot be decoded.
     """
-    async for execution in runs_back(client, workflow_id, run_id, _MODEL_CALLS):
-        for activity in reversed(execution.activities):
-            call = activity.request
-            if isinstance(call, ModelCall) and (call.step, call.where.trace) == (step, trace):
-                return SentCall(call, _settings(activity.outcome))
+    async for made in model_calls(client, workflow_id, run_id, _ACTIVITIES):
+        if (made.call.step, made.call.where.trace) == (step, trace):
+            return SentCall(made.call, _settings(made.result))
     return None
 
 

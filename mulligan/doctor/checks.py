@@ -16,6 +16,7 @@ from mulligan.client.connect import connect, explain_connection_error
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.settings import Settings, settings
 from mulligan.doctor.finding import Finding
+from mulligan.doctor.mcp_servers import check_mcp
 from mulligan.doctor.model_endpoints import check_models
 from mulligan.doctor.temporal_server import (
     check_clock,
@@ -41,6 +42,7 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str, served: Iter
     results = await asyncio.gather(
         _check_temporal(loaded, task_queue, served),
         check_models(loaded),
+        check_mcp(loaded),
         check_otlp(),
         check_jaeger(),
     )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from mulligan.activities.models.available_providers import AvailableProviders
-from mulligan.activities.models.protocol import ListsModels, Unavailable
+from mulligan.activities.models.protocol import ListsModels, MayDropTools, Unavailable
 from mulligan.activities.registry import Registry
 from mulligan.client.settings import settings
 from mulligan.doctor.finding import Finding
@@ -20,6 +20,10 @@ from mulligan.worker.loading import LoadedModules
 
 ANSWER_TIMEOUT = 10.0
 """Seconds for one endpoint."""
+NO_TOOLS = (
+    "its endpoint (llama.cpp) answers, but leaves out tools silently, as the chat template of its model has none; an agent"
+    " with tools needs the feature CallsInText() there, or the server another template"
+)
 
 
 async def check_models(loaded: LoadedModules | None) -> list[Finding]:
@@ -65,10 +69,13 @@ async def _check_place(providers: AvailableProviders, models: Sequence[str]) -> 
         provider = providers.of(models[0])
         async with asyncio.timeout(ANSWER_TIMEOUT):
             listed = await provider.model_names() if isinstance(provider, ListsModels) else None
+            drops_tools = isinstance(provider, MayDropTools) and await provider.drops_tools()
     except TimeoutError:
         return [Finding(name, "problem", f"its endpoint does not answer within {ANSWER_TIMEOUT:g} s") for name in names]
     except (ModelRequestError, Unavailable) as error:
         return [Finding(name, "problem", str(error).rstrip(".")) for name in names]
+    if drops_tools:
+        return [Finding(name, "warning", NO_TOOLS) for name in names]
     if not isinstance(provider, ListsModels):
         return [Finding(name, "ok", "its provider cannot list models, so nothing was requested") for name in names]
     return [_finding(name, ModelName.parse(model).name, listed) for name, model in zip(names, models, strict=True)]

@@ -1,8 +1,8 @@
 """Each span that Mulligan writes, defined once: its name, kind, parent, id, attributes, and what it says of a failure.
 
-Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` rebuilds the same spans from a
-workflow history (`mulligan/trace_view/history_spans.py`). A history does not contain every value: what is None here is
-unknown, and its attribute is left out. Content, which is opt-in, is added by `telemetry.py`.
+Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` draws what no Jaeger has by the same
+ones (`mulligan/trace_view/run_spans.py`): what is None here is unknown there, and its attribute is left out. Content, which
+is opt-in, is added by `telemetry.py`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SpanFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRun:
+class TracedTurn:
     """A run, or a turn of a `DurableAgent`. `parent`: the caller's traceparent. `call_id`: of the call that started it."""
 
     agent: str
@@ -107,7 +107,7 @@ class AgentRun:
         workflow_id: str,
         run_id: str,
         version: AgentVersion | None,
-    ) -> AgentRun:
+    ) -> TracedTurn:
         """The run, or turn, that `open_run` opens. `run_input`: None if it is not known."""
         of_input = ("metadata", "resumed_from", "forked_from") if run_input else ()
         return cls(
@@ -177,7 +177,7 @@ class ToolCallAttempt:
     untrusted: bool = False
 
 
-def invoke_agent(run: AgentRun) -> SpanDefinition:
+def invoke_agent(run: TracedTurn) -> SpanDefinition:
     """`invoke_agent AGENT`: the root of a run. It joins the caller's trace, if there is one."""
     caller = get_current_span(context_of_caller(run.parent)).get_span_context()
     own_trace = trace_id_of_run(run.workflow_id, run.first_run_id)
@@ -408,7 +408,7 @@ def _usage(usage: Usage) -> Attributes:
     }
 
 
-def _origin(run: AgentRun) -> Attributes:
+def _origin(run: TracedTurn) -> Attributes:
     """The attributes that name the run from which a run was resumed or forked."""
     attributes: Attributes = {}
     if (before := run.resumed_from) is not None:

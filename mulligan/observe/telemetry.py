@@ -20,7 +20,7 @@ from mulligan.observe.captured_messages import system_instructions, tool_definit
 from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
 from mulligan.observe.span_export import ParentSpans, otlp_processor
-from mulligan.observe.spans import AgentRun, ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt
+from mulligan.observe.spans import ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt, TracedTurn
 from mulligan.observe.tool_call_span import ToolCallSpan, add_content, mark_failed, nanoseconds
 from mulligan.observe.trace_ids import DerivedIds, begins_group, context_of, use_ids
 from mulligan.schema.error_text import error_text, type_name
@@ -89,7 +89,7 @@ class Telemetry:
         self.metrics.shutdown()
 
     def open_run(
-        self, run: AgentRun, *, at: float, instructions: str = "", tools: Sequence[Mapping[str, Any]] = ()
+        self, run: TracedTurn, *, at: float, instructions: str = "", tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
         """Write the run's `invoke_agent` span, a millisecond long, and return its traceparent.
 

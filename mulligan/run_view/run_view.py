@@ -151,7 +151,8 @@ class RunView:
     def _begin(self, event: events.StepStarted) -> Iterator[changes.Change]:
         yield from self.leave()
         step = self._step(event.step)
-        step.model, step.started = event.model, event.at
+        step.model = step.first_model = event.model
+        step.started = event.at
         step.compaction, self._compaction = self._compaction, None
         before = self.steps.get(event.step - 1)
         if before is not None and before.rejected is not None:

@@ -151,6 +151,8 @@ class StepView:
     type: ClassVar[str] = "step"
     number: int
     model: str = ""
+    first_model: str = ""
+    """The one that was called before the others that are in `fallbacks`."""
     started: datetime | None = None
     """None: the reading began in the middle of the step."""
     answer_number: int = 0

@@ -16,7 +16,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from mulligan.schema.json_schema import MarkedJsonSchema, NotOfSchema, first_sentence, tidy_schema
+from mulligan.schema.json_schema import NOT_AT_RUN_TIME, MarkedJsonSchema, NotOfSchema, first_sentence, tidy_schema
 from mulligan.schema.normal_form import normal_form
 from mulligan.schema.ordered_sets import with_ordered_sets
 from mulligan.schema.plain_function import plain_function
@@ -169,7 +169,7 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
         signature = inspect.signature(function)
         hints = get_type_hints(plain, include_extras=True)
     except NameError as error:
-        raise NameError(f"the type {error.name!r} in its signature is not defined in its module.") from error
+        raise NameError(f"the type {error.name!r} in its signature {NOT_AT_RUN_TIME}") from error
     doc = docstring_parser.parse(_docstring(plain))
     descriptions = {parameter.arg_name: parameter.description for parameter in doc.params}
     bound = function.keywords if isinstance(function, functools.partial) else {}

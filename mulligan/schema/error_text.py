@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from mulligan.schema.exception_group import causes
 from mulligan.schema.well_formed import well_formed
 
 TYPE_CHARS = 200
@@ -12,7 +13,7 @@ _TEXT = "_mulligan_text"
 
 
 def error_text(error: BaseException) -> str:
-    """The exception's text, which UTF-8 can write; empty if its `__str__` raises.
+    """The exception's text, which UTF-8 can write; empty if its `__str__` raises. Of a group: those of its exceptions.
 
     It is computed once and kept on the exception. `ToolRuntime` does that where the function ran that raised it, within the
     function's time limit, because `__str__` is users' code and may never return.
@@ -22,10 +23,15 @@ def error_text(error: BaseException) -> str:
         return str(object.__getattribute__(error, _TEXT))
     text = ""
     with suppress(BaseException):
-        text = str(well_formed(str(error)))
+        text = _of_group(error) if isinstance(error, BaseExceptionGroup) else str(well_formed(str(error)))
     with suppress(BaseException):
         object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
     return text
+
+
+def _of_group(group: BaseExceptionGroup[BaseException]) -> str:
+    texts = (": ".join(filter(None, (type_name(each), error_text(each)))) for each in causes(group))
+    return "; ".join(dict.fromkeys(texts))
 
 
 def type_name(value: object) -> str:

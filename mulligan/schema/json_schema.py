@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
+from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from mulligan.schema.cut_text import beginning
@@ -22,6 +23,10 @@ _MORE_NAMES = frozenset(
     }
 )
 """Keywords by which an object may have properties that `properties` does not name."""
+NOT_AT_RUN_TIME = (
+    "is not defined in its module at run time: import it at run time, not only under `TYPE_CHECKING`, and declare types at "
+    "the top level of a module, not within a function."
+)
 OWN_VALIDATOR = "x-mulligan-own-validator"
 """A keyword at strict parts of a schema, and at those that a user's own validator reads first: the type decides."""
 UNTRUSTED_KEY = "x-mulligan-untrusted"
@@ -133,6 +138,9 @@ def _fault(error: Any) -> tuple[str, str]:
 
 def first_sentence(error: Exception) -> str:
     """The first sentence of pydantic's message, without its hints for those who write pydantic models."""
+    if isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined":
+        named = re.search(r"you should define `([^`]*)`", str(error))
+        return f"{named[1] if named else 'a type'}, or a type in it, {NOT_AT_RUN_TIME}"
     return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
 
 

@@ -244,21 +244,21 @@ async def send_message(
 ) -> Accepted:
     """Send a message to the agent, which reads it before its next step."""
     update_id = read_update_id(request, caller, message.model_dump(mode="json"))
-    return Accepted(**await runs.send_message(caller, run_id, message.model_dump(), update_id))
+    return Accepted(**await runs.send_message(caller, run_id, message, update_id))
 
 
 @router.post("/runs/{id:path}/decisions", responses=OF_RUN, openapi_extra=KEYED)
 async def decide(run_id: RunId, request: Request, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
     """Approve or deny a call. `by` is the name of the token."""
     update_id = read_update_id(request, caller, decision.model_dump(mode="json"))
-    return Accepted(**await runs.decide(caller, run_id, decision.model_dump(), update_id))
+    return Accepted(**await runs.decide(caller, run_id, decision, update_id))
 
 
 @router.post("/runs/{id:path}/answers", responses=OF_RUN, openapi_extra=KEYED)
 async def answer(run_id: RunId, request: Request, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
     """Answer a question of the agent. `by` is the name of the token."""
     update_id = read_update_id(request, caller, answered.model_dump(mode="json"))
-    return Accepted(**await runs.answer(caller, run_id, answered.model_dump(), update_id))
+    return Accepted(**await runs.answer(caller, run_id, answered, update_id))
 
 
 @router.post("/runs/{id:path}/stop", responses=OF_RUN, openapi_extra=KEYED)
@@ -266,8 +266,8 @@ async def stop(
     run_id: RunId, request: Request, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
 ) -> Accepted:
     """Let the running calls finish, then end the run."""
-    fields = stopping.model_dump() if stopping else {}
-    return Accepted(**await runs.stop(caller, run_id, fields, read_update_id(request, caller, fields)))
+    update_id = read_update_id(request, caller, stopping.model_dump() if stopping else {})
+    return Accepted(**await runs.stop(caller, run_id, stopping or Stop(), update_id))
 
 
 @router.post("/runs/{id:path}/cancel", responses=OF_RUN)

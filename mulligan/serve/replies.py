@@ -13,6 +13,8 @@ from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.turn_stream import WaitingCall, parse_wait_id
+from mulligan.wire.parse_update import parse_update
+from mulligan.wire.updates import Answer, Decide
 
 NO_ANSWER = "The question was closed without an answer."
 
@@ -78,11 +80,12 @@ async def send_reply(
     """
     call_id = waiting["call_id"]
     if waiting["kind"] == "question" and not (reply.text is None and waiting.get("can_deny")):
-        return await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})
+        answer = parse_update(Answer, {"call_id": call_id, "text": reply.text or NO_ANSWER})
+        return await runs.answer(caller, run_id, answer)
     approved = False if waiting["kind"] == "question" else reply.approved
     if approved is None:
         raise Problem(422, "invalid_input", f"The reply to {reply.wait_id[:80]!r} says neither yes nor no.")
     decision = {"call_id": call_id, "decision": "approve" if approved else "deny", "reason": reply.reason}
-    if approved and reply.arguments is not None:  # the person has seen these
-        return await runs.decide(caller, run_id, {**decision, "arguments": reply.arguments})
-    return await runs.decide(caller, run_id, {**decision, "edits": edits})
+    # Where the reply has arguments, the person has seen these.
+    seen = {"edits": edits} if not approved or reply.arguments is None else {"arguments": reply.arguments}
+    return await runs.decide(caller, run_id, parse_update(Decide, decision | seen))

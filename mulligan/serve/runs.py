@@ -64,7 +64,18 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.start_memo import USER_MEMO
-from mulligan.wire.updates import ANSWER, DECIDE, MOST_AGENTS, MOST_ROLES, SEND_MESSAGE, STOP
+from mulligan.wire.updates import (
+    ANSWER,
+    DECIDE,
+    MOST_AGENTS,
+    MOST_ROLES,
+    SEND_MESSAGE,
+    STOP,
+    Answer,
+    Decide,
+    SendMessage,
+    Stop,
+)
 
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
@@ -498,41 +509,32 @@ class Runs:
     # Reaching
 
     async def send_message(
-        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+        self, caller: Caller, run_id: str, message: SendMessage, update_id: str | None = None
     ) -> dict[str, Any]:
-        """Send a message to the agent. `fields`: those of the update `send_message`.
+        """Send a message to the agent.
 
         `update_id`: the id by which the run recognizes a repeated request; None: a new id. The other updates have it, too.
         """
-        check_fields(caller, "SendMessage", fields)
-        return await self._update(caller, run_id, SEND_MESSAGE, fields, update_id)
+        return await self._update(caller, run_id, SEND_MESSAGE, message, update_id)
 
     async def decide(
-        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+        self, caller: Caller, run_id: str, decision: Decide, update_id: str | None = None
     ) -> dict[str, Any]:
         """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs, and
         a rule of the tenant for an agent that the caller may not use.
         """
-        check_fields(caller, "Decide", fields)  # to run a call as it is, with an edit left out, is not what was decided
         roles = None if caller.operator else sorted(caller.roles)[:MOST_ROLES]
-        is_of_tenant = fields.get("remember") == "tenant" and not caller.operator
+        is_of_tenant = decision.remember == "tenant" and not caller.operator
         agents = sorted(caller.agents)[:MOST_AGENTS] if is_of_tenant and caller.agents is not None else None
-        fields = {**_by(caller, fields), "roles": roles, "agents": agents}
-        return await self._update(caller, run_id, DECIDE, fields, update_id)
+        return await self._update(caller, run_id, DECIDE, decision, update_id, roles=roles, agents=agents)
 
-    async def answer(
-        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
-    ) -> dict[str, Any]:
+    async def answer(self, caller: Caller, run_id: str, answer: Answer, update_id: str | None = None) -> dict[str, Any]:
         """Answer a question of the agent. `by` is the caller's name."""
-        check_fields(caller, "Answer", fields)
-        return await self._update(caller, run_id, ANSWER, _by(caller, fields), update_id)
+        return await self._update(caller, run_id, ANSWER, answer, update_id)
 
-    async def stop(
-        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
-    ) -> dict[str, Any]:
+    async def stop(self, caller: Caller, run_id: str, stopping: Stop, update_id: str | None = None) -> dict[str, Any]:
         """Let the running calls finish, then end the run. `by` is the caller's name."""
-        check_fields(caller, "Stop", fields)
-        return await self._update(caller, run_id, STOP, _by(caller, fields), update_id)
+        return await self._update(caller, run_id, STOP, stopping, update_id)
 
     def stop_on_disconnect(self, caller: Caller, run_id: str) -> Callable[[], None] | None:
         """Returns what stops a run, whose client has disconnected, in the background; None: runs go on without clients."""
@@ -541,7 +543,7 @@ class Runs:
 
         async def stop() -> None:
             with suppress(RPCError, RunEndedError, UpdateRefusedError):
-                await self.stop(caller, run_id, {"reason": "Its client has disconnected."})
+                await self.stop(caller, run_id, Stop(reason="Its client has disconnected."))
 
         def begin() -> None:
             task = asyncio.create_task(stop())
@@ -559,13 +561,26 @@ class Runs:
         return {"accepted": True}
 
     async def _update(
-        self, caller: Caller, run_id: str, update: str, fields: Mapping[str, Any], update_id: str | None
+        self,
+        caller: Caller,
+        run_id: str,
+        name: str,
+        update: SendMessage | Decide | Answer | Stop,
+        update_id: str | None,
+        **set_here: Any,
     ) -> dict[str, Any]:
+        """Send what a person wants. Fields that the caller may not send are refused, not left out: to run a call as it is,
+        with an edit left out, is not what was decided. `set_here`: fields that this server alone sets.
+        """
+        fields = update.model_dump()
+        check_fields(caller, type(update).__name__, fields)
+        if "by" in fields:
+            set_here["by"] = caller.name or fields["by"]
         described = await self.describe(caller, run_id)
         # A run that has ended since knows the answer to a repeated request.
         if described.status != WorkflowExecutionStatus.RUNNING and update_id is None:
             raise RunEndedError
-        return await send_update(self.client, run_id, update, dict(fields), update_id=update_id)
+        return await send_update(self.client, run_id, name, fields | set_here, update_id=update_id)
 
     async def _page(
         self, caller: Caller, run_id: str, query: str, since: int, limit: int, conversation: str | None = None
@@ -648,10 +663,6 @@ def _check_token(since: str) -> None:
         StreamPosition.parse(since)
     except EventTokenError as error:
         raise Problem(422, "invalid_input", str(error)) from None
-
-
-def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**fields, "by": caller.name or fields.get("by")}
 
 
 def _cleaned(fields: dict[str, Any]) -> dict[str, Any]:

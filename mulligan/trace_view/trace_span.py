@@ -1,4 +1,4 @@
-"""A span of a trace that is shown, from Jaeger, from a workflow history, or from this process."""
+"""A span of a trace that is shown, from Jaeger, from the reading of a run, or from this process."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ class TraceSpan:
         """The step of the run that it belongs to."""
         step = self.attributes.get(semconv.STEP)
         return step if isinstance(step, int) else None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of a call it is, from 1."""
+        attempt = self.attributes.get(semconv.ATTEMPT)
+        return attempt if isinstance(attempt, int) else 1
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it is an error that a model was told of."""
+        return self.is_error and self.attributes.get(semconv.RECOVERED) is True
 
     def to_json(self) -> dict[str, Any]:
         """The span's fields as JSON."""

@@ -22,9 +22,13 @@ MAX_DEPTH = 40
 
 @dataclass
 class Node:
-    """A span and its descendants. `start` and `end` span all of them; `end` is None while one runs."""
+    """A span and its descendants. `start` and `end` span all of them; `end` is None while one runs.
+
+    `earlier`: the attempts of a call before the one that is the span, so that each call is in the tree once.
+    """
 
     span: TraceSpan
+    earlier: list[TraceSpan] = field(default_factory=list)
     children: list[Node] = field(default_factory=list)
     start: float = 0.0
     end: float | None = None
@@ -50,14 +54,27 @@ class Line:
 
 def build_tree(spans: Iterable[TraceSpan]) -> list[Node]:
     """The roots, in the order of their start. A span whose parent is not among the spans is a root."""
-    nodes = {span.span_id: Node(span) for span in spans}
+    attempts: dict[tuple[object, ...], list[TraceSpan]] = {}
+    for span in {span.span_id: span for span in spans}.values():
+        attempts.setdefault(_subject(span), []).append(span)
+    nodes: dict[str, Node] = {}
+    for of_call in attempts.values():
+        *earlier, last = sorted(of_call, key=lambda span: (span.attempt, span.start))
+        nodes |= dict.fromkeys((span.span_id for span in of_call), Node(last, earlier))
     roots: list[Node] = []
-    for node in sorted(nodes.values(), key=lambda node: node.span.start):
+    unique = {id(node): node for node in nodes.values()}.values()
+    for node in sorted(unique, key=lambda node: min(span.start for span in (*node.earlier, node.span))):
         parent = nodes.get(node.span.parent_id)
         (roots if parent is None or parent is node else parent.children).append(node)
     for root in roots:
         _add_totals(root)
     return roots
+
+
+def _subject(span: TraceSpan) -> tuple[object, ...]:
+    """What the spans of all attempts of a tool call have in common; another span has nothing in common with any."""
+    call_id = span.attributes.get(semconv.AI_ID) if span.name == semconv.TOOL_CALL else None
+    return (span.span_id,) if call_id is None else (span.parent_id, span.step, call_id)
 
 
 def lines(roots: Sequence[Node], *, whole: bool = False) -> list[Line]:
@@ -77,11 +94,12 @@ def _add_totals(root: Node) -> None:
     for node in reversed(parents_first):
         span = node.span
         node.is_running = span.end is None or any(child.is_running for child in node.children)
-        node.start = min([span.start, *(child.start for child in node.children)])
+        own = [span, *node.earlier]
+        node.start = min([*(each.start for each in own), *(child.start for child in node.children)])
         ends = [span.end, *(child.end for child in node.children)]
         node.end = None if node.is_running else max(end for end in ends if end is not None)
-        node.spans = 1 + sum(child.spans for child in node.children)
-        node.errors = span.is_error + sum(child.errors for child in node.children)
+        node.spans = len(own) + sum(child.spans for child in node.children)
+        node.errors = sum(each.is_error for each in own) + sum(child.errors for child in node.children)
 
 
 def _draw(siblings: Sequence[Node], prefix: str, into: list[Line], *, folds: bool) -> None:

@@ -1,4 +1,4 @@
-"""The question which agents the workers of a task queue serve: a short workflow, as only a worker knows."""
+"""`MulliganAgents`: the short workflow with which a client asks which agents the workers of a task queue serve."""
 
 from __future__ import annotations
 

@@ -5,14 +5,13 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
-from mulligan.wire.checked_result import MOST_INT, CheckedResult, TypesOfActivity
+from mulligan.wire.checked_result import MOST_INT, CheckedResult
 from mulligan.wire.event_types import TextCursor
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -122,10 +121,6 @@ class ResponseEnded(BaseModel):
     """The trace id of the run that has created the response; a run with another one refuses."""
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {
-    START_RESPONSE: (StartResponse, StartedResponse),
-    READ_RESPONSE: (ReadResponse, ResponseState),
-    END_RESPONSE: (EndResponse, None),
-}
+ACTIVITIES = (START_RESPONSE, READ_RESPONSE, END_RESPONSE)
 MODEL_ACTIVITIES = (START_RESPONSE, READ_RESPONSE)
 LIVE_TEXT_ACTIVITIES = (READ_RESPONSE,)

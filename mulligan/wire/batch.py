@@ -5,13 +5,10 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
-from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
 PREPARE_BATCH_CALL, READ_BATCH_ANSWER = "prepare_batch_call", "read_batch_answer"
@@ -159,7 +156,5 @@ class BatchFiles(BaseModel):
     files: list[str] = optional_field([])
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = dict.fromkeys(
-    (PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES)
-)
+ACTIVITIES = (PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES)
 SIGNALS = (ADD_CALL, REMOVE_CALL, BATCH_ANSWERED)

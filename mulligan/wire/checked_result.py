@@ -17,9 +17,6 @@ MOST_SECONDS = 10**10
 MOST_USD = 10**12
 NAME_BYTES = 1_000
 """UTF-8 bytes of a task queue: Temporal refuses commands with a longer one."""
-TypesOfActivity = tuple[type[BaseModel] | None, type[BaseModel] | None] | None
-"""The input and the result of an activity, as a trace is read from history. None: history does not contain it, or it is not
-needed; in place of both: the activity is not part of a trace."""
 
 
 class CheckedResult(BaseModel):

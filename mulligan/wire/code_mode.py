@@ -5,7 +5,6 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -13,7 +12,7 @@ from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer,
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo, Usage
-from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
+from mulligan.wire.checked_result import CheckedResult, are_tokens
 from mulligan.wire.conversation_ref import ConversationRef
 from mulligan.wire.model_call import GuardContext, ModelCall, PreparedCall, with_text, with_value
 from mulligan.wire.tool_call import CallRequest, ToolOutcome
@@ -169,4 +168,4 @@ class ScriptPage(BaseModel):
     total: int
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {RUN_SCRIPT: (RunScript, ScriptPart)}
+ACTIVITIES = (RUN_SCRIPT,)

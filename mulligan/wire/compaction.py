@@ -5,11 +5,9 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Usage
-from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
+from mulligan.wire.checked_result import CheckedResult, are_tokens
 from mulligan.wire.model_call import ModelRequest
 
 COMPACT_CONVERSATION = "compact_conversation"
@@ -41,5 +39,5 @@ class Compacted(CheckedResult):
         return None if are_tokens(self.usage) else "its usage is no number of tokens"
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {COMPACT_CONVERSATION: (CompactConversation, Compacted)}
+ACTIVITIES = (COMPACT_CONVERSATION,)
 MODEL_ACTIVITIES = (COMPACT_CONVERSATION,)

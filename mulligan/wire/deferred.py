@@ -5,15 +5,13 @@ Any client sends the update as JSON, and all of it is in history: only optional 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
-from mulligan.wire.checked_result import TypesOfActivity
-from mulligan.wire.tool_call import CallRequest, RecordedCall, ToolOutcome
+from mulligan.wire.tool_call import CallRequest, ToolOutcome
 
 COMPLETE = "complete"
 """Temporal's name of the update."""
@@ -81,4 +79,4 @@ def has_result(argument: Any) -> bool:
     return isinstance(argument, dict) and "result" in argument
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {SETTLE_DEFERRED: (None, RecordedCall), CANCEL_DEFERRED: None}
+ACTIVITIES = (SETTLE_DEFERRED, CANCEL_DEFERRED)

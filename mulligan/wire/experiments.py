@@ -6,7 +6,7 @@ they are optional; none may be renamed or given another meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -15,7 +15,6 @@ from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_version import MOST_VERSIONS
 from mulligan.wire.case import Case
-from mulligan.wire.checked_result import TypesOfActivity
 
 EXPERIMENT_WORKFLOW = "MulliganExperiment"
 """Temporal's workflow type."""
@@ -176,6 +175,6 @@ class Scored(BaseModel):
     error: str | None = optional_field()
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = dict.fromkeys((CHECK_EXPERIMENT, PRICE_ROW, RUN_ROW, SCORE_ROW))
+ACTIVITIES = (CHECK_EXPERIMENT, PRICE_ROW, RUN_ROW, SCORE_ROW)
 UNLISTED = (EXPERIMENT_WORKFLOW,)
 """Workflows that lists of runs leave out."""

@@ -5,14 +5,12 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import BaseModel, JsonValue
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ToolCall
-from mulligan.wire.checked_result import CheckedResult, TypesOfActivity
+from mulligan.wire.checked_result import CheckedResult
 from mulligan.wire.model_call import ModelCall, RejectedAnswer
 from mulligan.wire.run_context import RunContext
 
@@ -61,4 +59,4 @@ class OutputChecked(Checked):
     value: JsonValue = None
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {CHECK_INPUT: None, CHECK_OUTPUT: (CheckOutput, OutputChecked)}
+ACTIVITIES = (CHECK_INPUT, CHECK_OUTPUT)

@@ -5,11 +5,8 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_facts import AgentFacts, fault_of_facts
-from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.run_context import SentInput
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 
@@ -41,4 +38,4 @@ class HandoffOutcome(ToolOutcome):
         return super().fault() or (fault_of_facts(self.facts) if self.facts else None)
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {HAND_OVER: (HandOver, HandoffOutcome)}
+ACTIVITIES = (HAND_OVER,)

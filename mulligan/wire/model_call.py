@@ -86,6 +86,8 @@ class ModelCall(ModelRequest):
     guard: GuardContext | None = optional_field()
     summarized_answers: int | None = optional_field()
     fallback: int = optional_field(0)
+    adapted: list[str] = optional_field([])
+    """How requests to the model differ from those to others, as its newest answer has said."""
     features: dict[str, JsonValue] = optional_field({})
     """What the turn's features say of this call to their parts on the worker, by their names. Nothing in it grows with the
     conversation."""
@@ -201,6 +203,8 @@ class ModelAnswer(CheckedResult):
     """Why the provider refused or withheld the answer, in its own word."""
     own_finish_reason: WellFormedText | None = optional_field()
     """The endpoint's word for why the answer ended, where the provider does not know it."""
+    adapted: list[WellFormedText] = optional_field([])
+    """How requests to the model differ from those to others, as its endpoint's refusals have said."""
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
     settings: dict[str, JsonValue] | None = optional_field()

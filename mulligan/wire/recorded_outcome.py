@@ -1,4 +1,4 @@
-"""What the calls of a run had, for another run whose equal calls get the same.
+"""The results that the calls of a run had: in a fork, or a replayed case, an equal call gets them and does not run.
 
 It is in history as JSON: fields may be added if they are optional; none may be renamed or given another meaning.
 """

@@ -5,15 +5,14 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
 from mulligan.schema.optional_field import optional_field
-from mulligan.wire.checked_result import TypesOfActivity
+from mulligan.values import Decision
 from mulligan.wire.recorded_outcome import RecordedOutcome
-from mulligan.wire.tool_call import CallRequest, RecordedCall
+from mulligan.wire.tool_call import CallRequest, ToolOutcome
 
 FIND_RECORD = "find_record"
 """Temporal's activity type."""
@@ -44,24 +43,15 @@ class FindRecord(CallRequest):
     unrecorded: Literal["diverge", "error", "live"]
 
 
-class FoundRecord(RecordedCall):
+class FoundRecord(ToolOutcome):
     """Result of `find_record`. `found`: whether there is a record. `edited`: the arguments as a person had changed them;
-    `edited_digest`: that of their normal form.
+    `edited_digest`: that of their normal form. `decision`: a person's on the recorded call.
     """
 
     found: bool = optional_field(False)
     edited: JsonValue = optional_field()
     edited_digest: str | None = optional_field()
-
-    @property
-    def has_span(self) -> bool:
-        """Whether the call has its result. Otherwise the activity that runs its tool writes the span."""
-        return self.found or self.error is not None
-
-    @property
-    def span_fields(self) -> dict[str, Any]:
-        """Whether no tool ran."""
-        return {"recorded": self.found}
+    decision: Decision | None = optional_field()
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_RECORD: (None, FoundRecord)}
+ACTIVITIES = (FIND_RECORD,)

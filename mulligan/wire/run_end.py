@@ -28,9 +28,3 @@ class FinishRun(TurnEnd):
     """Input of `finish_run`."""
 
     where: RunContext
-
-
-class RecordedEnd(TurnEnd):
-    """Result of `finish_run`. `trace`: that of the turn, as history has no inputs of local activities."""
-
-    trace: str

@@ -5,13 +5,11 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import SubRun
-from mulligan.wire.checked_result import TypesOfActivity
-from mulligan.wire.tool_call import CallRequest, RecordedCall
+from mulligan.wire.tool_call import CallRequest, ToolOutcome
 
 RECORD_SUB_RUN = "record_sub_run"
 """Temporal's activity type."""
@@ -41,19 +39,10 @@ class RecordSubRun(CallRequest):
     """As of SubAgentFacts: `text`, `reason` and `failure` may have been written by others, and no model may get them."""
 
 
-class SubRunOutcome(RecordedCall):
-    """Result of `record_sub_run`. `text` is left out, and `is_text_unchanged` set, where it equals the text of the input.
+class SubRunOutcome(ToolOutcome):
+    """Result of `record_sub_run`. `text` is left out, and `is_text_unchanged` set, where it equals the text of the input."""
 
-    `sub_run`: the run's id.
-    """
-
-    sub_run: str = optional_field("")
     is_text_unchanged: bool = optional_field(False)
 
-    @property
-    def span_fields(self) -> dict[str, Any]:
-        """The run's id. A run that was not started is no attempt."""
-        return {"sub_run": self.sub_run, "attempt": self.attempts}
 
-
-ACTIVITIES: Mapping[str, TypesOfActivity] = {RECORD_SUB_RUN: (None, SubRunOutcome)}
+ACTIVITIES = (RECORD_SUB_RUN,)

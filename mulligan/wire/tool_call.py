@@ -6,7 +6,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -20,7 +20,6 @@ from mulligan.wire.run_context import RunContext
 
 CALL_TOOL, RECORD_FAILED_CALL = "call_tool", "record_failed_call"
 """Temporal's activity types."""
-Record = TypeVar("Record", bound="RecordedCall")
 
 
 def digest_of_call(call: ToolCall) -> str:
@@ -74,16 +73,6 @@ class CallRequest(BaseModel):
         shared = cls.model_fields.keys() & type(other).model_fields.keys()
         return cls(**{name: getattr(other, name) for name in shared} | fields)
 
-    def recorded(self, kind: type[Record], **fields: Any) -> Record:
-        """A record of the call with these fields, and those that name the call."""
-        of_call = {
-            "name": self.call.name,
-            "step": self.step,
-            "repaired_by": self.repaired_by,
-            "decision": self.decision,
-        }
-        return kind(trace=self.where.trace, call_id=self.call.id, **of_call | fields)
-
 
 class CallTool(CallRequest):
     """Input of `call_tool`: run one valid call. Its raw text is in history already, so `call.arguments` is empty here."""
@@ -113,11 +102,13 @@ class Deferral(BaseModel):
     """What the body of a deferred tool has started. The call has no result yet.
 
     `text`: the body's return value as text, which is JSON unless the body returned a text. `until`: the end of a wait for a
-    point in time, in seconds since the epoch; None: the call waits to be completed.
+    point in time, in seconds since the epoch; None: the call waits to be completed. `timeout`: seconds that it may wait, as
+    the tool is declared where its body has run.
     """
 
     text: WellFormedText
     until: float | None = optional_field()
+    timeout: float | None = optional_field()
 
 
 class ToolOutcome(CheckedResult):
@@ -161,35 +152,3 @@ class FailedCall(CallRequest):
     started: float
     failure: dict[str, Any] | None = optional_field()
     on_invalid_tool_input: str | None = optional_field()
-
-
-class RecordedCall(ToolOutcome):
-    """Result of a local activity that writes the span of a call. Its fields name the call: history has no input of it."""
-
-    trace: str
-    call_id: str
-    name: str
-    step: int
-    started: float
-    repaired_by: list[str] = optional_field([])
-    decision: Decision | None = optional_field()
-    is_unread: bool = optional_field(False)
-    """Whether no model reads the result, as the run ends without that."""
-
-    @property
-    def has_span(self) -> bool:
-        """Whether the activity has written a span."""
-        return True
-
-    @property
-    def span_fields(self) -> dict[str, Any]:
-        """What the span of the call says beside what all records have: fields of `ToolCallAttempt`."""
-        return {}
-
-    def with_outcome(self, outcome: ToolOutcome) -> Self:
-        """The record of a call that had this outcome."""
-        return self.model_copy(update={name: getattr(outcome, name) for name in ToolOutcome.model_fields})
-
-
-class RecordedFailure(RecordedCall):
-    """Result of `record_failed_call`."""

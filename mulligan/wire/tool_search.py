@@ -6,15 +6,14 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.tool import FIND_TOOLS
 from mulligan.values import Message, ToolMessage
-from mulligan.wire.checked_result import TypesOfActivity
-from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.tool_call import CallTool
 
 MOST_FOUND, MOST_TOOLS = 60, 128
 """Tools that were found and are remembered; tools in a request, with the others: OpenAI accepts no more."""
@@ -52,4 +51,4 @@ def with_new(found: Sequence[str], names: Sequence[str]) -> list[str]:
     return both if len(both) <= MOST_FOUND else both[-MOST_FOUND // 2 :]
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_TOOLS: (None, ToolOutcome)}
+ACTIVITIES = (FIND_TOOLS,)

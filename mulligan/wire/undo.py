@@ -6,7 +6,6 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, JsonValue
@@ -14,7 +13,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo
-from mulligan.wire.checked_result import MOST_INT, MOST_SECONDS, NAME_BYTES, CheckedResult, TypesOfActivity, are_between
+from mulligan.wire.checked_result import MOST_INT, MOST_SECONDS, NAME_BYTES, CheckedResult, are_between
 from mulligan.wire.run_context import RunContext
 
 UNDO_WORKFLOW = "MulliganUndo"
@@ -197,4 +196,4 @@ def undo_id(workflow_id: str, first_run_id: str, number: int) -> str:
     return f"{readable}/undo-{first_run_id[:8]}-{number}"
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {PLAN_UNDO: None, UNDO_CALL: None}
+ACTIVITIES = (PLAN_UNDO, UNDO_CALL)

@@ -17,7 +17,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import CallRequest, CompactCall, RecordedCall
+from mulligan.wire.tool_call import CallRequest, CompactCall
 
 SEND_MESSAGE, DECIDE, ANSWER, STOP, PENDING = "send_message", "decide", "answer", "stop", "pending"
 """Temporal's names of the updates (`stop` is a signal too) and of the query."""
@@ -193,13 +193,6 @@ class RecordDecision(CallRequest):
     """The number of the question, from 1, where the MCP server of a call that had begun asked it."""
     started: float
     with_request: bool = optional_field(False)
-
-
-class RecordedDecision(RecordedCall):
-    """Result of `record_decision`."""
-
-    decision: Decision
-    question: int | None = optional_field()
 
 
 class CheckEdit(BaseModel):

@@ -92,6 +92,13 @@ def _of_type(kind: type[T], values: Iterable[object]) -> list[T]:
     return [value for value in values if isinstance(value, kind)]
 
 
+def _values(module: ModuleType) -> list[object]:
+    """What stands at the top level of a module, and the agents in lists and dicts that stand there."""
+    values = list(vars(module).values())
+    held = [[*each.values()] if isinstance(each, dict) else each for each in values]
+    return values + [agent for each in held if isinstance(each, list | tuple | set) for agent in _of_type(Agent, each)]
+
+
 def _module_at(file: str) -> ModuleType | None:
     return next((module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
 
@@ -118,7 +125,7 @@ def load(
         sys.path.append(here)  # last, so that a module in the current folder does not hide an installed one
     agents, given = list(agents), {_module_name(each): each for each in modules}
     imported = [_import(name, where) for name, where in given.items()]
-    values = [value for module in imported for value in vars(module).values()]
+    values = [value for module in imported for value in _values(module)]
     all_agents = {id(agent): agent for agent in [*_of_type(Agent, values), *agents]}
     all_scripts = {id(script): script for script in [*_of_type(Script, values), *scripts]}
     all_tools = {id(tool): tool for tool in _of_type(Tool, values)}
@@ -180,7 +187,7 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
         f"{module.__file__ or module.__name__}: the module has no agent, tool, workflow or activity; declare them at its "
         "top level, as in `support = Agent(…)`."
         for module in modules
-        if not any(_is_served(value, module) for value in vars(module).values())
+        if not any(_is_served(value, module) for value in _values(module))
     ]
 
 
@@ -226,7 +233,7 @@ def _modules_by_name(kind: type[Agent] | type[Tool], modules: Iterable[ModuleTyp
     """The first module of each agent or tool, by its name. Modules with `resources()` come before others."""
     by_name: dict[str, str] = {}
     for module in sorted(modules, key=lambda module: not _has_resources(module)):
-        for value in vars(module).values():
+        for value in _values(module):
             if isinstance(value, kind):
                 by_name.setdefault(value.name, module.__name__)
     return by_name

@@ -13,9 +13,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 
+from mulligan.client.history_size import size_of_chain
 from mulligan.client.read_run import read_steps
 from mulligan.devserver import DevServer
-from mulligan.trace_view.history import size_of_chain
 from tests.support.command_fixtures import ROOT, Run
 from tests.support.temporal import connect_to
 

@@ -14,13 +14,15 @@ import httpx2
 from hypothesis import strategies as st
 
 from mulligan import ModelRequestError
-from mulligan.activities.models import anthropic, google, openai_chat, openai_responses
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
-from mulligan.activities.models._chat_assembler import ChatAssembler
-from mulligan.activities.models._google_assembler import GoogleAssembler
 from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
+from mulligan.activities.models.anthropic import anthropic
+from mulligan.activities.models.anthropic._anthropic_assembler import AnthropicAssembler
 from mulligan.activities.models.checked_reply import MOST_ID_CHARS, checked_reply
+from mulligan.activities.models.google import google
+from mulligan.activities.models.google._google_assembler import GoogleAssembler
+from mulligan.activities.models.openai import openai_chat, openai_responses
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.wire.agent_facts import Definition
 from tests.fuzz.inputs import json_values

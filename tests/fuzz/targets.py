@@ -30,12 +30,12 @@ from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.mcp.response_limit import LineDecoder
 from mulligan.activities.mcp.servers import _schemas
-from mulligan.activities.models import openai_chat, openai_responses
-from mulligan.activities.models._chat_assembler import ChatAssembler
-from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._read_response import read_stream
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models._strict_schema import strict
+from mulligan.activities.models.google._google_schema import google_schema
+from mulligan.activities.models.openai import openai_chat, openai_responses
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.client.encryption import EncryptionCodec, parse_keys
 from mulligan.client.event_position import EventTokenError

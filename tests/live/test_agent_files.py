@@ -22,8 +22,6 @@ from mulligan import InvalidRunInputError, error_of, fork_run
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.find_runs import RunQuery, find_runs
 from mulligan.client.resume_run import resume_run
-from mulligan.trace_view.history import chain
-from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -303,10 +301,6 @@ async def test_a_label_with_a_share_is_that_of_the_conversation(
         assert {name: listed.runs[0][name] for name in ("version", "label", "share")} == {
             "version": digests[1], "label": "candidate", "share": "50%",
         }  # fmt: skip
-        rebuilt = spans_of(await chain(desk.at.client, candidate.id))
-        assert next(each for each in rebuilt if each.name == "invoke_agent support").attributes == (
-            candidate.spans_of("invoke_agent support")[0].attributes
-        )
         labels.write_text(
             f'[support]\nproduction = "{digests[0]}"\ncandidate = {{version = "{digests[2]}", share = "50%"}}'
         )

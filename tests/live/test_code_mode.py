@@ -15,8 +15,6 @@ from temporalio.client import WorkflowFailureError
 from mulligan import fork_run
 from mulligan.activities.code_mode import run_script
 from mulligan.devserver import DevServer
-from mulligan.trace_view.history import chain
-from mulligan.trace_view.history_spans import spans_of
 from mulligan.wire.code_mode import RUN_SCRIPT
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
@@ -56,19 +54,6 @@ async def test_each_call_of_a_script_is_a_tool_call(lab_with_code: Lab, ledger: 
     assert [each.parent_span_id for each in inner] == [outer_span.span_id] * 3
     tools = [each["function"]["name"] for each in json.loads(ran.requests[0].body)["tools"]]
     assert tools == ["run_code"]
-    assert [(each.span_id, each.parent_id) for each in await rebuilt(lab_with_code, ran)] == unordered(
-        (each.span_id, each.parent_span_id) for each in ran.spans_of("ai.toolCall")
-    )
-
-
-def unordered(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return sorted(pairs)
-
-
-async def rebuilt(at: Lab, ran: Ran) -> list[Any]:
-    """The spans of calls, as they are read from history."""
-    spans = [each for each in spans_of(await chain(at.client, ran.id)) if each.name == "ai.toolCall"]
-    return sorted(spans, key=lambda each: (each.span_id, each.parent_id))
 
 
 async def test_gather_runs_calls_side_by_side(lab_with_code: Lab, ledger: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mulligan import RunNotFoundError, connect, fork_run
-from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
 from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents

@@ -12,8 +12,8 @@ import pytest
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 
 from mulligan import connect, resume_run
+from mulligan.client.history_size import ChainSize, size_of_chain
 from mulligan.devserver import DevServer
-from mulligan.trace_view.history import ChainSize, size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits

@@ -13,9 +13,9 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer
 
 from mulligan import Agent, Say, Script, ToolContext, connect, data_converter, tool
+from mulligan.client.history_size import size_of_chain
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.tools import ask_person
-from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits

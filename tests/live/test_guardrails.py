@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, Guardrails, fork_run
-from mulligan.trace_view.history import chain
-from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.guardrail_agents import CHECKED, MODEL
@@ -79,8 +77,6 @@ async def test_a_validator_wants_another_answer_and_the_call_has_that_as_its_one
     assert ran.result["recovered_failures"] == 1
     failed = [span for span in ran.spans_of("ai.toolCall") if span.attributes.get("mulligan.recovered")]
     assert len(failed) == 1
-    history = spans_of(await chain(school.client, ran.id))
-    assert [each.name for each in history if each.attributes.get("mulligan.recovered")] == [failed[0].name]
 
 
 @pytest.mark.parametrize(("what", "has_others"), [("input", False), ("output", True), ("validators", False)])

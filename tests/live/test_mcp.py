@@ -51,7 +51,7 @@ ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
         "lent__mixed",
         {},
         None,
-        "Two files.\n[application/pdf, 10 bytes, file:///a.pdf]\n[text/markdown, file:///b.md]\n# B\n[file:///c.txt]\n"
+        "Two files.\n[application/pdf, 10 bytes, file:///a.pdf]\n[text/markdown, file:///b.md]\n# B\n[file:///c.txt] c\n"
         "[audio/wav, 2 bytes]",
     ),
     "nothing": ("lent__nothing", {}, None, "[no content]"),
@@ -59,8 +59,13 @@ ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "progress": ("lent__progress", {}, None, "all parts"),
     "a name that no provider takes": ("lent__files_delete_all_b8fe2e", {}, None, "files.delete/all done"),
     "an error": ("lent__fail", {}, "tool_error", "The disk is full."),
-    "a refusal": ("lent__refuse", {}, "tool_exception", "The MCP server `lent` refused the call: "),
-    "a result that is not of its schema": ("lent__wrong", {}, "tool_exception", "gave an answer that is not valid"),
+    "an error of the protocol": (
+        "lent__refuse",
+        {},
+        "tool_exception",
+        "The MCP server `lent` answered the call with an error: ",
+    ),
+    "a result that is not of its schema": ("lent__wrong", {}, None, "[The call ran. "),
     "arguments that do not fit": (
         "lent__count",
         {"upto": "many"},

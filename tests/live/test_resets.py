@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from mulligan.activities import heartbeat
-from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage

@@ -20,10 +20,10 @@ from mulligan import InvalidRunInputError, error_of
 from mulligan.client import read_run
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.find_runs import describe_run
+from mulligan.client.history_size import size_of_chain
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, RunOpenError, resume_run
 from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
 from mulligan.devserver import DevServer
-from mulligan.trace_view.history import size_of_chain
 from mulligan.wire.compressed_input import MOST_BYTES
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

@@ -15,10 +15,10 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import InvalidRunInputError, ToolExecutionError
+from mulligan.client.history_size import size_of_chain
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
-from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits

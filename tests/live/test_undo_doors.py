@@ -158,9 +158,38 @@ async def test_whoever_undoes_a_run_is_told_of_an_open_continuation(
     resumed = await resume_run(at.client, ran.id, "More.", model=f"openai-chat:{model}")
     said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"although_continued": True}, headers=by("s-2"))
     assert (said.status_code, said.json()["open_continuation"]) == (200, resumed.id)
-    code, _, err = await command("undo", ran.id, "--yes")
+    code, _, err = await command("undo", ran.id, "--continued")
     assert (code, f"the run {resumed.id} is open, and goes on from {ran.id}" in " ".join(err.split())) == (0, True)
     await resumed.terminate()
+
+
+async def test_at_a_terminal_the_command_lists_the_calls_and_asks(
+    at: Lab, ledger: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = await at.run([BOOK, MAIL, DONE], **of(ledger))
+    monkeypatch.setattr("mulligan.cli.undo.is_at_terminal", lambda: True)
+    asked: list[str] = []
+    monkeypatch.setattr("mulligan.cli.undo.prompt", lambda question: asked.append(question) or "n")
+    code, out, err = await command("undo", ran.id)
+    assert (code, out, asked) == (1, "", ["undo 1 call? [y/N] "])
+    assert " ".join(err.split()) == (
+        f"has no undo, and stays: step 2 mail m1 of {ran.id} will be undone: step 1 book b1 of {ran.id} nothing was undone."
+    )
+    again = await resume_run(at.client, ran.id, "More.", model=at_model(at, [DONE, DONE]))
+    await again.result()
+    code, out, err = await command("undo", ran.id)
+    assert (code, out, len(asked)) == (2, "", 1), "it is refused before anybody is asked"
+    assert again.id in err
+    assert "--continued" in err
+    code, out, _ = await command("undo", ran.id, "--yes", "--continued")
+    assert (code, out.splitlines()[0], len(asked)) == (0, f"undone: step 1 book b1 of {ran.id}", 1)
+
+
+def at_model(at: Lab, turns: Any) -> str:
+    """A model that plays these turns."""
+    name = f"more-{uuid.uuid4().hex[:8]}"
+    at.model.script(name, turns)
+    return f"openai-chat:{name}"
 
 
 async def test_in_the_console(at: Lab, ledger: Path, lab: Lab) -> None:

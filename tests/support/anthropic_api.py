@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.openai_rules import check_authorization
 from tests.support.openai_stream import cut, piece_of
 from tests.support.openai_turn import Turn, calls_with_ids, made_up
+from tests.support.zoo.openai_rules import check_authorization
 
 PATH = "/v1/messages"
 ERROR_TYPES = {
@@ -57,7 +57,7 @@ class AnthropicApi:
 
     def check(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         # anthropic takes a second to import: only a process that asks the API for something imports it.
-        from tests.support.anthropic_rules import check_messages_request
+        from tests.support.zoo.anthropic_rules import check_messages_request
 
         if not headers.get("x-api-key"):
             check_authorization(headers.get("authorization"))

@@ -15,10 +15,10 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.support.openai_chat_rules import check_chat
-from tests.support.openai_responses_rules import check_responses
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_turn import Turn, chat_reply, responses_reply
+from tests.support.zoo.openai_chat_rules import check_chat
+from tests.support.zoo.openai_responses_rules import check_responses
 
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions")

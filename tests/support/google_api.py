@@ -64,7 +64,7 @@ class GoogleApi:
 
     def check(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         # The package takes a while to import: only a process that asks the API for something imports it.
-        from tests.support.google_rules import check_generate_request
+        from tests.support.zoo.google_rules import check_generate_request
 
         if not headers.get("x-goog-api-key"):
             raise Refusal("Method doesn't allow unregistered callers.", None, None, 403)

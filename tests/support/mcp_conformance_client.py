@@ -107,7 +107,7 @@ async def main(url: str) -> None:
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             pass
 
-        tools = await session.tools()
+        tools = (await session.tools()).tools
         for tool in tools:
             listed = {each["name"]: each["arguments"] for each in context().get("toolCalls", ())}
             arguments = listed.get(tool.name) or sample(tool.input_schema)

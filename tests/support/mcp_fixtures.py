@@ -81,11 +81,9 @@ async def check_http(lab: Lab, options: tuple[str, ...], file: Path) -> None:
             ran = await at.run(
                 [calls(("web__echo", {"text": "hi"}), ("web__fail", {}), ("web__picture", {})), DONE], agent="surfer"
             )
-            assert [each["result"]["text"] for each in ran.calls] == [
-                "hi",
-                "The disk is full.",
-                "[image/png, 12,345 bytes]",
-            ]
+            texts = [each["result"]["text"] for each in ran.calls]
+            assert texts[:2] == ["hi", "The disk is full."]
+            assert texts[2].startswith("[image/png, 12,345 bytes]\n[The call ran. ")
             handle = await at.start([calls(("web__hang", {"file": str(file)})), DONE], agent="surfer")
             await wait_for_text(file, "started")
             await handle.cancel()

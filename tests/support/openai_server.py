@@ -24,12 +24,13 @@ from aiohttp import web
 from tests.support.anthropic_api import AnthropicApi
 from tests.support.background_responses import BackgroundResponses
 from tests.support.google_api import GoogleApi
-from tests.support.openai_chat_rules import LONGEST_ID, check_chat
-from tests.support.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
-from tests.support.openai_rules import check_authorization, parse_body
 from tests.support.openai_shapes import Refusal
-from tests.support.openai_stream import chat_events, response_events, stream
+from tests.support.openai_stream import Event, chat_events, response_events, stream
 from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, chat_reply, made_up, responses_reply
+from tests.support.zoo.member import Member
+from tests.support.zoo.openai_chat_rules import LONGEST_ID, check_chat
+from tests.support.zoo.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
+from tests.support.zoo.openai_rules import check_authorization, parse_body
 
 __all__ = ["Call", "Failure", "OpenAIServer", "Reasoning", "Recorded", "Refusal", "Turn", "Usage"]
 
@@ -117,6 +118,8 @@ class OpenAIServer:
         self._port = port
         self.takes_reasoning_content = False  # as DeepSeek's server, in chat messages of the assistant
         self.base_url = ""
+        self.members: dict[str, Member] = {}
+        """The servers that models of Chat Completions are at; OpenAI's own where there is none."""
         self.background = BackgroundResponses()
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
@@ -230,7 +233,9 @@ class OpenAIServer:
             recorded.json = parse_body(recorded.body)
             if not recorded.headers.get("content-type", "").startswith("application/json"):
                 raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
-            if recorded.path == CHAT:
+            if recorded.path == CHAT and recorded.model in self.members:
+                self.members[recorded.model].check(recorded.json)
+            elif recorded.path == CHAT:
                 check_chat(self._known_to_openai(recorded.json), self.longest_chat_id)
             else:
                 check_responses(recorded.json)
@@ -302,13 +307,16 @@ class OpenAIServer:
                 return await self.background.stream(request, created)
             return self._send(recorded, 200, created.as_json())
         reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
+        member = self.members.get(recorded.model)
+        reply = member.answers(reply) if member else reply
         if not is_streamed:
             return self._send(recorded, 200, reply)
         recorded.status = 200
         usage = bool((recorded.json.get("stream_options") or {}).get("include_usage"))
-        events = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
-        sent = events if turn.events is None else turn.events
-        return await stream(request, headers, sent, turn.pace, broken, turn.gates)
+        events: Sequence[Event] = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
+        events = member.streams(reply) if member else events
+        written = events if turn.events is None else turn.events
+        return await stream(request, headers, written, turn.pace, broken, turn.gates)
 
     async def _fail(self, request: web.Request, recorded: Recorded, failure: Failure) -> web.StreamResponse:
         if failure.drop == "before":

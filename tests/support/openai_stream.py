@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+Event = dict[str, Any] | str | bytes
+"""An event: its data as JSON or as a text; bytes are sent as they are."""
 EMPTY: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
 PIECE = 7
 """The number of characters of a text in one piece."""
@@ -29,7 +31,7 @@ class Break:
 async def stream(
     request: web.Request,
     headers: Mapping[str, str],
-    events: Sequence[dict[str, Any] | str],
+    events: Sequence[Event],
     pace: float = 0,
     broken: Break | None = None,
     gates: Mapping[int, asyncio.Event] | None = None,
@@ -53,7 +55,7 @@ async def stream(
     return response
 
 
-def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[dict[str, Any] | str]:
+def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[Event]:
     """A chat completion as its chunks."""
     [choice] = reply["choices"]
     message = choice["message"]
@@ -64,7 +66,7 @@ def chat_events(reply: dict[str, Any], *, with_usage: bool) -> list[dict[str, An
         return {**about, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
 
     piece = piece_of(message)
-    events: list[dict[str, Any] | str] = [chunk({"role": "assistant", "content": "", "refusal": None})]
+    events: list[Event] = [chunk({"role": "assistant", "content": "", "refusal": None})]
     for name in ("content", "refusal"):
         events += [chunk({name: part}) for part in cut(message[name], piece)]
     for index, call in enumerate(message.get("tool_calls") or []):
@@ -120,8 +122,10 @@ def cut(text: str | None, piece: int) -> list[str]:
     return [text[start : start + piece] for start in range(0, len(text), piece)]
 
 
-def event_line(event: dict[str, Any] | str) -> bytes:
+def event_line(event: Event) -> bytes:
     """An event as server-sent events write it."""
+    if isinstance(event, bytes):
+        return event
     if isinstance(event, str):
         return f"data: {event}\n\n".encode()
     name = f"event: {event['type']}\n" if "type" in event else ""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
-from mulligan.activities.models._google_client import GoogleClient
-from mulligan.activities.models._openai_client import OpenAIClient
-from mulligan.activities.models.anthropic import Anthropic
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.anthropic.anthropic import Anthropic
 from mulligan.activities.models.fit_content import fit_content
-from mulligan.activities.models.google import Google
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.google._google_client import GoogleClient
+from mulligan.activities.models.google.google import Google
+from mulligan.activities.models.openai._openai_client import OpenAIClient
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from mulligan.wire.agent_facts import Definition, ToolDefinition

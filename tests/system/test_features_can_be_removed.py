@@ -17,7 +17,7 @@ from mulligan.features import FEATURES
 ROOT = Path(__file__).parents[2]
 RUNS = """
 import asyncio
-import mulligan.client.follow_events, mulligan.client.wait_reader, mulligan.ended_runs.replay, mulligan.trace_view.history_spans
+import mulligan.client.follow_events, mulligan.client.wait_reader, mulligan.ended_runs.replay, mulligan.trace_view.run_trace
 import mulligan.cli.app, mulligan.doctor, mulligan.serve.create_app, mulligan.worker.temporal_plugin, mulligan.worker.wiring
 from pydantic import BaseModel
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, tool

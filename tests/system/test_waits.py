@@ -28,9 +28,9 @@ from temporalio.client import (
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
+from mulligan.client.history_size import size_of_chain
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.trace_view.history import size_of_chain
 from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer
 from tests.support.http_server import Door, http_server

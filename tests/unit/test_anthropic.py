@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._legal_calls import legal_id
-from mulligan.activities.models.anthropic import MAX_TOKENS, Anthropic
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.anthropic.anthropic import MAX_TOKENS, Anthropic
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError, ModelRequestError
@@ -80,7 +80,7 @@ CONVERSATIONS: list[tuple[str, list[Message], list[tuple[str, list[Any]]]]] = [
         [
             ("user", [text("Go.")]),
             ("assistant", [use("a")]),
-            ("user", [{"type": "tool_result", "tool_use_id": "a", "is_error": True}]),
+            ("user", [{"type": "tool_result", "tool_use_id": "a", "content": "(no result)", "is_error": True}]),
         ],
     ),
     (

@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities.background import background_text
 from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.heartbeat import heartbeating
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import CreatedResponse, Request
 from mulligan.client.live_pace import LivePace
 from mulligan.wire.agent_facts import Definition

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
-from mulligan.activities.answers.inspect_answer import as_executed
+from mulligan.activities.answers.inspect_answer import with_executed_arguments
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.calls_in_text.calls_in_text import as_text
 from mulligan.activities.compaction.summary_prompt import transcript
-from mulligan.activities.models.anthropic import Anthropic
-from mulligan.activities.models.google import Google
-from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.anthropic.anthropic import Anthropic
+from mulligan.activities.models.google.google import Google
+from mulligan.activities.models.openai.openai_chat import OpenAIChat, _without_tool_messages
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, Repair, StepCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall
@@ -67,7 +67,7 @@ def test_a_call_is_sent_as_written_unless_its_arguments_were_repaired_or_are_no_
 ) -> None:
     call = ToolCall(id="c", name="n", arguments=raw)
     prepared = PreparedCall(arguments=arguments, repairs=[Repair(by=by, before=1, after=2) for by in repairs])
-    executed, settled = as_executed(call, prepared, ParsedArguments.of(raw))
+    executed, settled = with_executed_arguments(call, prepared, ParsedArguments.of(raw))
     assert executed.arguments == (sent or raw)
     assert (settled.arguments, settled.raw) == (arguments, None if sent is None else raw)
 

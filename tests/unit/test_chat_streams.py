@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mulligan.activities.models._chat_assembler import ChatAssembler
 from mulligan.activities.models._read_response import read_stream
-from mulligan.activities.models.openai_chat import _reply
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai.openai_chat import _reply
 from mulligan.activities.models.protocol import Reply, Unavailable
 from mulligan.errors import ModelRequestError
 from tests.support.chat_stream_writer import WrittenStream, written_streams

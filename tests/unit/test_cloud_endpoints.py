@@ -17,13 +17,13 @@ from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
-from mulligan.activities.models._google_client import GoogleClient
-from mulligan.activities.models._openai_client import OpenAIClient
-from mulligan.activities.models.anthropic import Anthropic
-from mulligan.activities.models.google import Google
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.anthropic.anthropic import Anthropic
+from mulligan.activities.models.google._google_client import GoogleClient
+from mulligan.activities.models.google.google import Google
+from mulligan.activities.models.openai._openai_client import OpenAIClient
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.endpoint import Endpoint, read_endpoints
 from mulligan.errors import DeclarationError, ModelRequestError

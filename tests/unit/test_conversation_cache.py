@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mulligan import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.activities.models.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
 from mulligan.activities.models.scripted import Scripted
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest

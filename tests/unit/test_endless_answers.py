@@ -14,12 +14,12 @@ import pytest
 
 from mulligan.activities import _answer_limit
 from mulligan.activities.models import _read_response
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
-from mulligan.activities.models._chat_assembler import ChatAssembler
-from mulligan.activities.models._google_assembler import GoogleAssembler
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
-from mulligan.activities.models.anthropic import _reply as anthropic_reply
-from mulligan.activities.models.openai_responses import _reply as responses_reply
+from mulligan.activities.models.anthropic._anthropic_assembler import AnthropicAssembler
+from mulligan.activities.models.anthropic.anthropic import _reply as anthropic_reply
+from mulligan.activities.models.google._google_assembler import GoogleAssembler
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
+from mulligan.activities.models.openai.openai_responses import _reply as responses_reply
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import MAX_FIELD_CHARS, ModelRequestError
 from mulligan.observe.spans import chat_response

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._google_client import GoogleClient
-from mulligan.activities.models._google_contents import NO_SIGNATURE
 from mulligan.activities.models._legal_calls import legal_id
-from mulligan.activities.models.google import Google
+from mulligan.activities.models.google._google_client import GoogleClient
+from mulligan.activities.models.google._google_contents import NO_SIGNATURE
+from mulligan.activities.models.google.google import Google
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError, ModelRequestError

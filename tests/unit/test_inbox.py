@@ -10,12 +10,12 @@ import pytest
 from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
+from mulligan.wire.parse_update import check_size, parse_update
 from mulligan.wire.updates import Decide, SendMessage, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
-from mulligan.workflows.people.parse_update import check_size, parse_update
 
 
 async def _at_once() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
-from tests.support.openai_rules import LEGAL, check_arguments
+from tests.support.zoo.openai_rules import LEGAL, check_arguments
 
 
 @pytest.mark.parametrize(

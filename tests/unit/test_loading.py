@@ -113,6 +113,14 @@ def test_a_module_is_loaded_by_its_name_or_file_with_all_its_agents_and_scripts(
     assert isinstance(loaded.registry.agents["first"], Agent)
 
 
+def test_agents_in_lists_and_dicts_of_a_module_are_served() -> None:
+    made = "from mulligan import Agent\nmake = lambda name: Agent(name=name, model='scripted:x')\n"
+    write(t_held=f"{made}team = [make('a'), make('b')]\nby_name = {{'c': make('c')}}\npair = (make('d'), 5)\n")
+    loaded = load(["t_held"])
+    assert sorted(loaded.registry.agents) == ["a", "b", "c", "d"]
+    assert loaded.modules_of_agents["c"] == "t_held"
+
+
 def test_a_module_or_agent_loaded_twice_is_served_once() -> None:
     """A module that is named twice, or an agent that another module imports."""
     write(t_a=AGENT.format(name="ann"), t_b=AGENT.format(name="bob") + "from t_a import ann\n")
@@ -166,6 +174,27 @@ def test_a_module_that_fails_is_reported_with_file_line_and_fault(folder: Path, 
         load(["t_bad"])
     assert str(raised.value).startswith(says.format(folder=os.path.realpath(folder)))
     assert "\n" not in str(raised.value)
+
+
+_LATER = "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom dataclasses import dataclass\n"
+_CHECKED = (
+    "from mulligan import Agent, tool\nif TYPE_CHECKING:\n    import decimal\n    from mulligan import ToolContext\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@tool\ndef t(ctx: ToolContext) -> str: 'T.'\n",
+        "def f():\n    class L: x: int\n    @tool\n    def t(of: L) -> str: 'T.'\nf()\n",
+        "@dataclass\nclass D:\n    x: decimal.Decimal\n@tool\ndef t(of: D) -> str: 'T.'\n",
+        "@dataclass\nclass D:\n    x: decimal.Decimal\na = Agent(name='a', model='scripted:x', output=D)\n",
+    ],
+)
+def test_a_type_that_is_only_there_for_type_checkers_is_named_with_the_remedy(text: str) -> None:
+    write(t_later=_LATER + _CHECKED + text)
+    with pytest.raises(DeclarationError, match="import it at run time, not only under `TYPE_CHECKING`"):
+        load(["t_later"])
 
 
 @pytest.mark.parametrize(
@@ -279,9 +308,9 @@ def test_probable_mistakes_are_warnings() -> None:
 
 
 def test_a_module_from_which_nothing_is_served_is_a_warning() -> None:
-    """Agents in a list are not found. Modules with workflows or activities alone are served."""
+    """Agents in a list of lists are not found. Modules with workflows or activities alone are served."""
     write(
-        t_hidden="from mulligan import Agent\nall_of_them = [Agent(name='x', model='scripted:echo')]\n",
+        t_hidden="from mulligan import Agent\nall_of_them = [[Agent(name='x', model='scripted:echo')]]\n",
         t_shop=ACTIVITY.format(name="", function="pack"),
         t_flow=WORKFLOW.format(name="Own"),
     )

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
+from mcp.types import Tool as ListedTool
 
 from mulligan import Agent, DeclarationError, McpServer, ToolCall, tool
 from mulligan.activities.answers.feedback import Target
@@ -27,6 +28,7 @@ from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import IS_TOO_LARGE, LINES, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.servers import McpServers, _schemas
 from mulligan.activities.mcp.session import _reason
+from mulligan.activities.mcp.tool_list import ToolList
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.tool_running.find_tool import ToolFinder
@@ -235,6 +237,9 @@ def test_the_declarations_of_the_mcp_page_work_as_described() -> None:
     assert qualified_name("server", "files.delete/all") in PAGE
 
 
+MESSAGE = '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"%s"}}'
+
+
 def decoded(text: bytes, chunk: int) -> str:
     decoder = codecs.getincrementaldecoder(LINES)()
     parts = [decoder.decode(text[at : at + chunk]) for at in range(0, len(text), chunk)]
@@ -243,7 +248,7 @@ def decoded(text: bytes, chunk: int) -> str:
 
 @pytest.mark.parametrize("chunk", [1, 3, 1_000])
 def test_lines_within_the_limit_are_decoded_unchanged(chunk: int) -> None:
-    text = '{}\n{"ä": "€"}\r\n {"b": 1}\n{"the rest": "𝄞"}'
+    text = "\n".join((MESSAGE % "ä", MESSAGE % "€" + "\r", " " + MESSAGE % "b", MESSAGE % "𝄞"))
     assert decoded(text.encode(), chunk) == text
 
 
@@ -253,7 +258,8 @@ def test_lines_that_cannot_be_messages_are_left_out_and_logged_once(
 ) -> None:
     """The SDK logs each of them, with a traceback: blank ones too."""
     noise = b"starting \x1b[2J" + b"x" * 1_000 + b"\n" + b"\n \r\n" * 1_000 + b"more\n[1]\n" * 1_000
-    assert decoded(noise + b'{"id": 1}\n' + noise, chunk) == '{"id": 1}\n'
+    message = MESSAGE % "x" + "\n"
+    assert decoded(noise + message.encode() + noise, chunk) == message
     first, last = caplog.messages
     assert "wrote a line that is not a message of the protocol: starting" in first
     assert len(first) < 700
@@ -271,15 +277,19 @@ def test_lines_that_cannot_be_messages_are_left_out_and_logged_once(
     ],
 )
 def test_a_response_that_is_too_long_becomes_an_error_of_its_request(line: bytes, request_id: Any, chunk: int) -> None:
-    long = line % (b"x" * MAX_RESPONSE_BYTES)
-    first, error, last = decoded(b"{1\n" + long + b"\n{2", chunk).split("\n")
-    assert (first, last) == ("{1", "{2")
+    long, message = line % (b"x" * MAX_RESPONSE_BYTES), (MESSAGE % "x").encode()
+    first, error, last = decoded(message + b"\n" + long + b"\n" + message, chunk).split("\n")
+    assert first == last == message.decode()
     expected = {"code": -32000, "message": TOO_LARGE, "data": IS_TOO_LARGE}
     assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": expected}
 
 
 def test_a_long_message_without_a_request_is_left_out() -> None:
-    assert decoded(b'{"method":"log","params":"' + b"x" * MAX_RESPONSE_BYTES + b'"}\n{2', 65_536) == "{2"
+    message = MESSAGE % "x"
+    assert (
+        decoded(b'{"method":"log","params":"' + b"x" * MAX_RESPONSE_BYTES + b'"}\n' + message.encode(), 65_536)
+        == message
+    )
 
 
 def test_a_line_that_does_not_end_takes_bounded_memory_and_ends_the_session() -> None:
@@ -411,12 +421,11 @@ async def outcome_of(prepared: Awaitable[ValidArguments]) -> ValidArguments | Ex
 async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mcp.types import Tool as ListedTool
-
     class Session:
-        async def tools(self) -> list[ListedTool]:
+        async def tools(self) -> ToolList:
             schemas = {"deep": nested(193), "doubled": doubled(18), "good": {"type": "object"}}
-            return [ListedTool(name=name, input_schema=schema) for name, schema in schemas.items()]
+            tools = [ListedTool(name=name, input_schema=schema) for name, schema in schemas.items()]
+            return ToolList(tools, left_out={"odd": "its inputSchema is not an object"})
 
     servers = McpServers()
     monkeypatch.setattr(servers, "_session", lambda server: Session())
@@ -424,17 +433,17 @@ async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
     assert [definition.name for definition in offered.definitions] == ["files__good"]
     assert "the input of 'deep' is nested 194 levels deep; the limit is 150. It is left out." in caplog.text
     assert "the input of 'doubled' has a schema of more than 20,000 parts" in caplog.text
+    assert "the input of 'odd' cannot be read: its inputSchema is not an object. It is left out." in caplog.text
 
 
 async def test_tools_on_demand_do_not_count_against_what_a_request_may_have(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mcp.types import Tool as ListedTool
-
     class Session:
-        async def tools(self) -> list[ListedTool]:
+        async def tools(self) -> ToolList:
             text = "x" * 1_000
-            return [ListedTool(name=f"t{n}", description=text, input_schema={"type": "object"}) for n in range(1_000)]
+            schema = {"type": "object"}
+            return ToolList([ListedTool(name=f"t{n}", description=text, input_schema=schema) for n in range(1_000)])
 
     servers = McpServers()
     monkeypatch.setattr(servers, "_session", lambda server: Session())
@@ -453,11 +462,10 @@ async def test_tools_on_demand_do_not_count_against_what_a_request_may_have(
 
 async def tool_with(schema: dict[str, Any], servers: McpServers, monkeypatch: pytest.MonkeyPatch) -> Tool:
     """The only tool of a server, as a later worker of the run finds it: from the pinned definition."""
-    from mcp.types import Tool as ListedTool
 
     class Session:
-        async def tools(self) -> list[ListedTool]:
-            return [ListedTool(name="find", input_schema=schema)]
+        async def tools(self) -> ToolList:
+            return ToolList([ListedTool(name="find", input_schema=schema)])
 
     server = McpServer("files", command=RUN)
     monkeypatch.setattr(servers, "_session", lambda server: Session())

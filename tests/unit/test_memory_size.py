@@ -11,8 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from mulligan import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage, UserMessage
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.scripted import Scripted
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from mulligan.activities.answers.size_limits import PROVIDER_BYTES
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
-from mulligan.activities.models._chat_assembler import ChatAssembler
-from mulligan.activities.models._google_assembler import GoogleAssembler
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
+from mulligan.activities.models.anthropic._anthropic_assembler import AnthropicAssembler
 from mulligan.activities.models.fit_provider_data import fit_provider_data
+from mulligan.activities.models.google._google_assembler import GoogleAssembler
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import Reply
 from mulligan.values import AssistantMessage
 from mulligan.wire.shorten import json_size
 from tests.support.google_api import signature_of
-from tests.support.openai_responses_rules import CLIENT_CALLS, link_of
 from tests.support.provider_fixtures import GO, Bench, completion, result
 from tests.support.sdk_examples import example, members
+from tests.support.zoo.openai_responses_rules import CLIENT_CALLS, link_of
 
 DONE = "It is done."
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._http_errors import retry_after
-from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models._sdk_client import SdkClient
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.openai._openai_client import OpenAIClient
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -270,3 +270,25 @@ async def test_a_refused_connection_raises_unavailable(
         monkeypatch.setenv("OPENAI_BASE_URL", gone.base_url)
     with pytest.raises(Unavailable, match=r"the connection to 127\.0\.0\.1 failed \(ConnectError"):
         await ask(client)
+
+
+@pytest.mark.parametrize(
+    ("env", "message", "hint"),
+    [
+        ("GPU_KEY", "Incorrect API key provided.", " (Is GPU_KEY right?)"),
+        (None, "Incorrect API key provided.", ""),
+        ("GPU_KEY", "litellm.AuthenticationError: AnthropicException - invalid x-api-key", ""),
+        ("GPU_KEY", "openai error: Incorrect API key provided: sk-1", ""),
+    ],
+    ids=["ours", "no key", "of LiteLLM's upstream", "of Portkey's upstream"],
+)
+async def test_a_hint_is_about_our_own_key_only(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, env: str | None, message: str, hint: str
+) -> None:
+    monkeypatch.setenv("GPU_KEY", KEY)
+    client = OpenAIClient(Endpoint(name="gpu", base_url=server.base_url, api_key_env=env))
+    try:
+        found = await error(server, client, Failure(status=401, body=openai_error(message)))
+    finally:
+        await client.close()
+    assert str(found) == f"The model's endpoint refused the request (401): {message}{hint}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models.anthropic import MOST_PAUSES
+from mulligan.activities.models.anthropic.anthropic import MOST_PAUSES
 from mulligan.activities.models.protocol import Written
 from mulligan.values import HostedCall, Usage
 from tests.support.openai_server import Failure, Turn

@@ -17,10 +17,10 @@ from mulligan.cli.pending import HEADINGS, _cells
 from mulligan.errors import DeclarationError, UpdateRefusedError
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.tools import ask_person
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.updates import Stop
 from mulligan.workflows import running_agent
 from mulligan.workflows.features import FEATURE_CLASSES
-from mulligan.workflows.people.parse_update import parse_update
 from mulligan.workflows.people.person_wait import PersonWait
 
 DOCS = Path(__file__).parents[2] / "docs"

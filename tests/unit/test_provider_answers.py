@@ -194,3 +194,12 @@ def test_an_id_may_be_an_integer_and_have_any_characters_that_can_be_sent(value:
 def test_what_cannot_be_sent_is_no_id(value: Any) -> None:
     with pytest.raises(Unavailable, match="id of a file"):
         checked_id(value, "a file")
+
+
+async def test_a_response_with_all_the_tokens_that_it_was_allowed_is_cut_off(bench: Bench) -> None:
+    """Some servers call it `completed`."""
+    used = ServedUsage(input_tokens=10, output_tokens=64)
+    reply = await bench.answer("openai", Turn("Half of", usage=used), settings={"max_output_tokens": 64})
+    assert (reply.text, reply.finish_reason) == ("Half of", "length")
+    reply = await bench.answer("openai", Turn("Whole.", usage=used), settings={"max_output_tokens": 65})
+    assert reply.finish_reason == "stop"

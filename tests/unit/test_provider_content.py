@@ -265,12 +265,15 @@ def test_a_provider_that_takes_no_content_gets_descriptions_in_the_text(message:
 def test_servers_without_tools_get_results_with_images_as_user_messages() -> None:
     from mulligan.activities.calls_in_text.calls_in_text import as_text
     from mulligan.activities.models._json_fields import results_first
-    from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
+    from mulligan.activities.models._strict_messages import strict_messages
+    from mulligan.activities.models.openai.openai_chat import OpenAIChat, _without_tool_messages
 
     provider = OpenAIChat()
     messages: Sequence[Message] = [GO, CALLS, tool_result("a", PNG), tool_result("b", Text(text="x"), PNG)]
     encoded = [item for message in messages for item in provider.encode(message)]
     ordered = results_first(encoded, result='{"role":"tool"', user='{"role":"user"')
-    plain = _without_tool_messages([json.loads(item) for item in ordered], as_text)
+    plain = strict_messages(
+        _without_tool_messages([json.loads(item) for item in ordered], as_text), {"roles_alternate"}
+    )
     assert [message["role"] for message in plain] == ["user", "assistant", "user"]
     assert [part["type"] for part in plain[2]["content"]] == ["text", "text", "image_url", "text", "image_url"]

@@ -68,7 +68,7 @@ LAYOUTS: list[tuple[str, list[Any], Any, list[Any]]] = [
     ),
     ("status", [reasoning_item(status="completed", content=None), C1], [reasoning_item()], [reasoning_item(), C1]),
     ("nothing encrypted", [reasoning_item(encrypted_content=None), C1], None, [C1]),
-    ("nothing after it", [R1], [R1], [{"role": "assistant", "content": ""}]),
+    ("nothing after it", [R1], [R1], [{"role": "assistant", "content": "(no text)"}]),
     ("hosted items", [R1, SEARCHED, spoken("A")], [R1, SEARCHED], [R1, SEARCHED, A]),
 ]
 

@@ -14,9 +14,9 @@ from mulligan.activities.models.resolve_models import resolve_models
 from mulligan.activities.run_data.definitions import define
 from mulligan.errors import DeclarationError
 from mulligan.prices import Prices, cost_of_hosted
-from mulligan.wire.agent_facts import ProviderToolDefinition
+from mulligan.wire.agent_facts import ProviderToolDefinition, ToolDefinition
 from tests.support.openai_server import Turn
-from tests.support.provider_fixtures import GO, Bench, assistant_message, reasoning_item
+from tests.support.provider_fixtures import APIS, GO, Bench, assistant_message, reasoning_item
 
 TOOLS: dict[str, dict[str, Any]] = {
     "openai": {"type": "web_search", "search_context_size": "low"},
@@ -141,3 +141,29 @@ def test_an_agent_declares_tools_of_both_kinds() -> None:
     facts = resolve_models(agent, RunInput(agent="a", prompt="Go."), Prices.load())
     assert cost_of_hosted(facts.prices.get, "openai:gpt-5.5", ["web_search", "web_search", "other"]) == 0.02
     assert cost_of_hosted(facts.prices.get, "anthropic:m", ["web_search"]) == 0.0
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_strict_tool_is_sent_in_the_form_of_strict_mode(bench: Bench, api: str) -> None:
+    """The server refuses a strict schema in which a field may be left out."""
+
+    @tool(strict=True)
+    def weather(city: str, days: int = 1, unit: str | None = None) -> str:
+        """The weather."""
+        return f"{city} {days} {unit}"
+
+    @tool(strict=True)
+    def count(words: dict[str, int]) -> int:
+        """Count words. Strict mode has no form for it."""
+        return len(words)
+
+    declared = [
+        ToolDefinition(name=each.name, description=each.description, parameters=each.arguments.schema, strict=True)
+        for each in (weather, count)
+    ]
+    await bench.ask_ok(api, [GO], tools=declared)
+    assert bench.server.refusals == []
+    sent = [each.get("function", each) for each in bench.sent["tools"]]
+    assert sorted(sent[0]["parameters"]["required"]) == ["city", "days", "unit"]
+    assert (sent[0]["strict"], bool(sent[1].get("strict"))) == (True, False)
+    assert sent[1]["parameters"] == declared[1].parameters

@@ -47,8 +47,8 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
     (
         "nothing",
         assistant_message(),
-        [{"role": "assistant", "content": ""}],
-        [{"role": "assistant", "content": ""}],
+        [{"role": "assistant", "content": "(no text)"}],
+        [{"role": "assistant", "content": "(no text)"}],
     ),
     (
         "calls",
@@ -184,7 +184,7 @@ async def test_each_message_is_encoded_for_both_apis(
 async def test_each_request_body_begins_with_the_bytes_of_the_one_before(bench: Bench, api: str) -> None:
     """Up to the end of its last message."""
     turns = [
-        Turn("Let me see.", calls=[("search", "{'q': 1", None), ("no such", "[]", "a b")], reasoning=[Reasoning()]),
+        Turn("Let me see.", calls=[("search", "{'q': 1", None), ("no such", "[]", "a_b")], reasoning=[Reasoning()]),
         Turn(calls=[("search", '{"q": "é\\u00e9"}', None)], reasoning=[Reasoning(), Reasoning(content=["Hm."])]),
         Turn("Done."),
     ]

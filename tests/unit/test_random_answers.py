@@ -28,8 +28,8 @@ from mulligan import (
     output_of,
     tool,
 )
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from tests.support.examples import examples
 from tests.support.random_calls import (

@@ -41,6 +41,11 @@ class Box:
     items: list[Item]
 
 
+@dataclasses.dataclass
+class Report:
+    per_key: Any
+
+
 CIRCULAR: list[Any] = []
 CIRCULAR.append(CIRCULAR)
 DEEP: list[Any] = []
@@ -73,6 +78,26 @@ def test_results_are_rendered_as_text_or_json(value: Any, text: str) -> None:
     assert render(value) == text
 
 
+_KEYS = st.one_of(
+    st.dates(), st.datetimes(), st.uuids(), st.decimals(allow_nan=False, allow_infinity=False), st.sampled_from(Size),
+    st.fractions(), st.timedeltas(), st.ip_addresses(v=4), st.text(max_size=3), st.integers(), st.booleans(), st.none(),
+)  # fmt: skip
+
+
+@given(
+    key=_KEYS, wrap=st.sampled_from([lambda each: each, lambda each: [each], lambda each: {"in": (each, 1)}, Report])
+)
+@settings(max_examples=examples(200))
+def test_a_key_is_written_as_its_value_is(key: Any, wrap: Any) -> None:
+    """At any depth, and in objects that become a dict only as they are written."""
+    inner = json.loads(render(wrap({key: 1})))
+    while not isinstance(inner, dict) or inner.keys() & {"in", "per_key"}:
+        inner = inner[0] if isinstance(inner, list) else next(iter(inner.values()))
+    written = json.loads(render([key]))[0]
+    assert [*inner] == [*json.loads(json.dumps({written: 1}))]
+    assert [*inner.values()] == [1]
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -84,7 +109,10 @@ def test_results_are_rendered_as_text_or_json(value: Any, text: str) -> None:
         (object(), "type object"),
         (ValueError("x"), "type ValueError"),
         ((n for n in range(3)), "type generator"),
-        ({(1, 2): 3}, "a key in it"),
+        ({(1, 2): 3}, "a key in it is of type tuple"),
+        ({"a": [{b"x": 3}]}, "a key in it is of type bytes"),
+        ({date(2026, 11, 28): 1, "2026-11-28": 2}, "two keys in it are the same as text"),
+        ({Decimal("NaN"): 1}, "a key in it is of type Decimal"),
         (int, "type type"),
     ],
 )

@@ -25,9 +25,9 @@ from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import (
     MAX_TEXT_CHARS,
-    AgentRun,
     ChatAttempt,
     ToolCallAttempt,
+    TracedTurn,
     agent_finish,
     chat,
 )
@@ -129,7 +129,7 @@ def test_without_an_endpoint_spans_do_not_record() -> None:
     tracing = Telemetry()
     span = tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1))
     assert not span.span.is_recording()
-    run = AgentRun(agent="a", workflow_id="w", run_id="r", first_run_id="r", conversation="0")
+    run = TracedTurn(agent="a", workflow_id="w", run_id="r", first_run_id="r", conversation="0")
     assert tracing.open_run(run, at=1).startswith("00-")
 
 
@@ -151,7 +151,7 @@ def recording_telemetry(**options: Any) -> tuple[Telemetry, InMemorySpanExporter
 
 def opened(tracing: Telemetry, *, run: str = "r", turn: int = 1, parent: str | None = None) -> str:
     return tracing.open_run(
-        AgentRun(
+        TracedTurn(
             agent="a",
             workflow_id="w",
             run_id="r2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,15 +16,9 @@ from mulligan.cli._trace import draw, heading
 from mulligan.durations import duration_text
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import STEPS_IN_A_GROUP
-from mulligan.trace_view.history_events import Activity, Execution
-from mulligan.trace_view.history_spans import spans_of
 from mulligan.trace_view.jaeger import read, without_secrets
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.trace_view.tree import MAX_ERRORS, MAX_UNFOLDED_SPANS, build_tree, lines
-from mulligan.values import ErrorInfo
-from mulligan.wire.background import READ_RESPONSE, ReadResponse, ResponseState
-from mulligan.wire.conversation_ref import ConversationRef
-from mulligan.wire.run_context import RunContext
 
 
 def spans_of_a_run(steps: int, *, wrong: Any = (), grouped: bool = False) -> list[TraceSpan]:
@@ -218,26 +212,3 @@ def test_jaegers_json_is_read_in_all_its_forms() -> None:
 )
 def test_no_password_of_a_url_is_printed(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
-
-
-def test_a_background_response_that_was_created_again_has_a_span_for_each_attempt() -> None:
-    """The first one was lost at the provider. Each poll of an attempt is an activity of its own, but no span."""
-    where, whole = RunContext(agent="a", trace=f"00-{1:032x}-{2:016x}-01"), ConversationRef(count=1, digest="d")
-    execution = Execution("run", "1", "AgentWorkflow")
-    polls: list[tuple[int, Literal["running", "expired"]]] = [(1, "running"), (1, "expired"), (2, "running")]
-    for number, (attempt, status) in enumerate(polls, 1):
-        request = ReadResponse(
-            where=where,
-            conversation=whole,
-            model="openai:m",
-            definition="d",
-            step=1,
-            id="r",
-            attempt=attempt,
-            started=attempt,
-        )
-        state = ResponseState(status=status, error=ErrorInfo(kind="model_error", message="It is gone."))
-        activity = Activity(READ_RESPONSE, number, 0, request, ended=10 + number, status="completed", outcome=state)
-        execution.activities.append(activity)
-    found = [(span.attributes[semconv.ATTEMPT], span.is_error, span.end) for span in spans_of([execution])]
-    assert found == [(1, True, 12), (2, False, None)]

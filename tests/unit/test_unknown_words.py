@@ -24,6 +24,7 @@ from mulligan.cli import show
 from mulligan.cli._live_view import LiveView
 from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
+from mulligan.client.history_size import ChainSize
 from mulligan.client.query_answers import check_answer
 from mulligan.client.read_run import RunEnd
 from mulligan.client.resumed_run import ResumedRun
@@ -44,14 +45,13 @@ from mulligan.serve.mcp_api.run_outcome import outcome_of
 from mulligan.serve.openai_api.chat_text import ChatText, finish_reason
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.runs import RunInfo
-from mulligan.trace_view.history import ChainSize
 from mulligan.values import Progress, Step, SubRun, WaitingFor
 from mulligan.wire.agent_facts import ModelFacts
 from mulligan.wire.event_types import EVENT, Event
 from mulligan.wire.experiments import Row
 from mulligan.wire.model_call import ModelAnswer
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.updates import SendMessage
-from mulligan.workflows.people.parse_update import parse_update
 from tests.support.examples import examples
 from tests.support.random_run_events import START, RandomRun
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.client.wait_reader import PendingCall, merge, merge_sub_runs, no_worker
+from mulligan.client.wait_reader import PendingActivity, merge, merge_sub_runs, no_worker
 from mulligan.values import WaitingFor
 from mulligan.wire.times import iso
 
@@ -17,8 +17,8 @@ TOOL = WaitingFor(kind="tool", since=SINCE.isoformat(), detail="running `fetch`"
 PERSON = WaitingFor(kind="person", since=SINCE.isoformat(), detail="waiting for approval of `refund`")
 
 
-def pending(activity: str, **fields: Any) -> PendingCall:
-    return PendingCall(activity=activity, **{"scheduled": SINCE, **fields})
+def pending(activity: str, **fields: Any) -> PendingActivity:
+    return PendingActivity(activity=activity, **{"scheduled": SINCE, **fields})
 
 
 def test_a_failed_model_call_is_shown_with_its_failure_and_its_times() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from mulligan.observe import forwarded_spans, otlp, span_export
 from mulligan.observe.forwarded_spans import ForwardedSpans
-from mulligan.observe.spans import AgentRun
+from mulligan.observe.spans import TracedTurn
 from mulligan.observe.telemetry import Telemetry
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.ports import free_ports
@@ -36,7 +36,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceive
 
 
 def open_run(tracing: Telemetry, name: str) -> None:
-    run = AgentRun(agent=name, workflow_id=name, run_id="r", first_run_id="r", conversation="c")
+    run = TracedTurn(agent=name, workflow_id=name, run_id="r", first_run_id="r", conversation="c")
     tracing.open_run(run, at=1)
 
 

@@ -14,12 +14,12 @@ from temporalio.client import Client
 from mulligan import Agent, tool
 from mulligan.activities.answers.written_calls import WrittenCalls
 from mulligan.activities.echoed_secrets import EchoedSecrets
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
-from mulligan.activities.models._chat_assembler import ChatAssembler
-from mulligan.activities.models._google_assembler import GoogleAssembler
 from mulligan.activities.models._read_response import StreamAssembler, _without_secrets
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
+from mulligan.activities.models.anthropic._anthropic_assembler import AnthropicAssembler
+from mulligan.activities.models.google._google_assembler import GoogleAssembler
 from mulligan.activities.models.live_text import MAX_BYTES, MOST_PARTS, LiveTextHeartbeats
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
 from mulligan.client.follow_events import live_events
 from mulligan.client.live_pace import FASTEST, MOST_PER_SECOND, SLOWEST, LivePace, is_cloud
 from mulligan.tools import ask_person

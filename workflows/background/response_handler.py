@@ -8,8 +8,8 @@ from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.wire.background import RESPONSE_ENDED, ResponseEnded
+from mulligan.wire.parse_update import parse_update
 from mulligan.workflows.background.open_response import OpenResponse
-from mulligan.workflows.people.parse_update import parse_update
 
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents

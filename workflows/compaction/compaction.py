@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BaseModel, Field
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.content import MAX_PARTS, media_of
-from mulligan.errors import error_of
+from mulligan.errors import ModelRequestError, error_of
 from mulligan.values import AssistantMessage, ErrorInfo, StepCompaction, UserMessage
 from mulligan.wire.checked_result import MOST_COUNT
 from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -24,6 +25,9 @@ from mulligan.workflows.feature import Feature
 from mulligan.workflows.model_errors import raise_if_not_called
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait, WaitKind
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
 
 PARTS = 4
 """The newest steps keep at most a quarter of the limit, and a compaction that removes less than a quarter is not made."""
@@ -58,6 +62,10 @@ class Compaction(Feature):
     facts_type = CompactionFacts
     schedules: ClassVar = {COMPACT_CONVERSATION: Schedule(has_heartbeat=True, calls_model=True)}
 
+    def __init__(self, agent: RunningAgent) -> None:
+        super().__init__(agent)
+        self._is_second_call = False
+
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
         """Compact the conversation if it has reached the agent's limit.
 
@@ -72,6 +80,44 @@ class Compaction(Feature):
                 if cut is not None:
                     await self._compact(facts, cut, size)
         await then()
+
+    async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
+        """Where the endpoint refuses the conversation as too long, sum its older part up, and call the model once more.
+
+        Raises:
+            ModelRequestError: there is nothing to sum up, that has failed, or what is left is too long as well.
+        """
+        agent, facts = self.agent, self.agent.pinned(self, CompactionFacts)
+        try:
+            return await then(call)
+        except ModelRequestError as error:
+            if facts is None or not error.is_overflow or agent.is_stopped:
+                raise
+            if self._is_second_call:
+                raise _after(error, "It was summed up, and what is left is too long as well.") from error
+            await self._compact_after(error, facts)
+        self._is_second_call = True
+        try:
+            # From the outermost feature on: what they have said of the conversation was about the one before.
+            return await agent.around("answer", agent.call_model)(agent.model_request())
+        finally:
+            self._is_second_call = False
+
+    async def _compact_after(self, refusal: ModelRequestError, facts: CompactionFacts) -> None:
+        """Compact a conversation that its model has refused, to about an eighth of it, whatever the agent's limit is.
+
+        Raises:
+            ModelRequestError: nothing was compacted.
+        """
+        conversation = self.agent.conversation
+        size = tokens(conversation)
+        limit = min(facts.at, size // 2)
+        if (cut := place_of_cut(conversation, limit)) is None:
+            raise _after(refusal, "There is nothing to sum up: the request and the newest step are most of it.")
+        await self._compact(facts.model_copy(update={"at": limit}), cut, size)
+        compaction = conversation.pending_compaction
+        if compaction is not None and (failure := compaction.error) is not None:
+            raise _after(refusal, f"Summing it up has failed: {failure.message}")
 
     async def _compact(self, facts: CompactionFacts, cut: int, size: int) -> None:
         agent, conversation, turn, limit = self.agent, self.agent.conversation, self.agent.turn, facts.at
@@ -144,6 +190,11 @@ def place_of_cut(conversation: Conversation, limit: int) -> int | None:
     request_bytes = size(first, after_last) if conversation.cut <= first < cut else 0
     removed_bytes = size(conversation.cut, cut) - request_bytes
     return cut if removed_bytes >= limit // PARTS * BYTES_PER_TOKEN else None
+
+
+def _after(refusal: ModelRequestError, why: str) -> ModelRequestError:
+    """The refusal, with what was tried after it."""
+    return ModelRequestError(f"{refusal.message} {why}", status=refusal.status, request_id=refusal.request_id)
 
 
 def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> ConversationSummary:

@@ -361,6 +361,7 @@ class Conversation:
             hosted_calls=record.hosted_calls,
             citations=record.citations,
             finish_reason=record.finish_reason,
+            adapted=list(record.adapted),
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:

@@ -114,6 +114,7 @@ class StepRecord(Slotted):
     hosted_calls: Sequence[HostedCall] = optional_field(())
     citations: Sequence[Citation] = optional_field(())
     finish_reason: str = optional_field("")
+    adapted: Sequence[str] = optional_field(())
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
 
@@ -121,7 +122,7 @@ class StepRecord(Slotted):
         """Record what the answer has beside its message and its usage. `agent`: who has given it."""
         self.agent = agent
         self.hosted_calls, self.citations = answer.hosted_calls or (), answer.citations or ()
-        self.finish_reason = answer.own_finish_reason or ""
+        self.finish_reason, self.adapted = answer.own_finish_reason or "", answer.adapted or ()
         self.context_tokens = answer.context_tokens
 
 

@@ -9,8 +9,8 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.deferred import COMPLETE, Complete, has_result
+from mulligan.wire.parse_update import check_size, parse_update
 from mulligan.workflows.deferred.deferred_wait import DeferredWait
-from mulligan.workflows.people.parse_update import check_size, parse_update
 
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents

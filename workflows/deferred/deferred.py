@@ -61,15 +61,22 @@ class Deferred(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """Whether one of the agent's tools is deferred."""
-        return any(each.deferred for each in turn.facts.tools.values())
+        """Whether the agent has tools: a deploy may make any of them deferred while its call waits for a person."""
+        return bool(turn.facts.tools)
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""
-        if call.facts is None or not call.facts.deferred:
-            return await then(call)
         waits = self.agent.waits
-        wait = waits.carried(DeferredWait, call.call.id) or self._wait(call)
+        wait = waits.carried(DeferredWait, call.call.id)
+        if wait is None and (call.facts is None or not call.facts.deferred):
+            outcome = await then(call)
+            if outcome.deferred is None:
+                return outcome
+            # Its tool was none when the turn opened, and is deferred where the body has run.
+            wait = self._wait(call)
+            wait.timeout = outcome.deferred.timeout
+            self._begin(call, wait, outcome)
+        wait = wait or self._wait(call)
         try:
             with waits.entered(wait):
                 end, outcome = await self._end_of(call, wait, then)
@@ -85,13 +92,12 @@ class Deferred(Feature):
         return await self._settle(call, wait, end)
 
     def _wait(self, call: StepCall) -> DeferredWait:
-        assert call.facts is not None
         return DeferredWait(
             key=call.call.id,
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=call.facts.deferred_timeout,
+            timeout=call.facts.deferred_timeout if call.facts else None,
         )
 
     async def _end_of(
@@ -102,9 +108,7 @@ class Deferred(Feature):
             outcome = await then(call)
             if outcome.deferred is None:
                 return None, outcome
-            wait.since, wait.deferral, wait.attempts = workflow.time(), outcome.deferred, outcome.attempts
-            call.record.attempts, call.record.deferred = outcome.attempts, wait.started_value()
-            self.agent.conversation.event_log.tool_call_deferred(call.index)
+            self._begin(call, wait, outcome)
         summary = f"{'end of' if wait.is_timer else 'time limit of'} {call.call.name}"
         is_in_time = await self.agent.waits.until(
             wait,
@@ -117,6 +121,12 @@ class Deferred(Feature):
         if not is_in_time:
             return "time" if wait.is_timer else "timeout", None
         return self._interruption(wait) or "cancelled", None
+
+    def _begin(self, call: StepCall, wait: DeferredWait, outcome: ToolOutcome) -> None:
+        """The body has returned, and the wait for the result begins."""
+        wait.since, wait.deferral, wait.attempts = workflow.time(), outcome.deferred, outcome.attempts
+        call.record.attempts, call.record.deferred = outcome.attempts, wait.started_value()
+        self.agent.conversation.event_log.tool_call_deferred(call.index)
 
     def _interruption(self, wait: DeferredWait) -> DeferredEnd | None:
         if self.agent.is_stopped:

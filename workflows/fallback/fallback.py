@@ -75,5 +75,5 @@ class Fallback(Feature):
 def _error_of_all(last: ModelRequestError | ModelUnavailableError, failures: list[str]) -> Exception:
     message = f"None of the {len(failures)} models answered. {' '.join(failures)}"
     if isinstance(last, ModelRequestError):
-        return ModelRequestError(message, status=last.status, request_id=last.request_id)
+        return ModelRequestError(message, status=last.status, request_id=last.request_id, is_overflow=last.is_overflow)
     return ModelUnavailableError(message)

@@ -130,7 +130,7 @@ class Handoffs(Feature):
     ) -> ToolOutcome:
         """The result of a call that hands nothing over, by the policy of the agent that has the conversation."""
         fields = {"kind": kind, "attempts": attempts, "started": started, "failure": failure}
-        return await self.agent.record_failed(call, kind, call=call.as_written, **fields)
+        return await self.agent.record_failed(call, kind, call=call.written_call, **fields)
 
     async def accept(self, answer: ModelAnswer) -> None:
         """All calls of the step have ended: the next agent has the conversation, unless the answer ends the turn."""

@@ -214,7 +214,7 @@ class Once(Feature):
         return await self.agent.record_failed(
             call,
             "not run again",
-            call=call.as_written,
+            call=call.written_call,
             kind="duplicate_call",
             message=message,
             detail=detail,

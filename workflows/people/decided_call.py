@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mulligan.foreign_results import described
 from mulligan.wire.tool_call import ToolOutcome
-from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.wire.updates import RECORD_DECISION, RecordDecision
 from mulligan.workflows import limits
 from mulligan.workflows.people.person_wait import PersonWait, decision_text
 from mulligan.workflows.step_call import StepCall
@@ -53,7 +53,7 @@ async def record_decision(
         with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
     summary = f"{call.call.name}: {decision}"
-    recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
+    recorded = await agent.activity(RECORD_DECISION, request, ToolOutcome, summary=summary)
     return None if is_approved else recorded
 
 

@@ -9,11 +9,11 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
+from mulligan.wire.parse_update import check_size, parse_update
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, Question
 from mulligan.wire.tool_call import digest_of_call, without_arguments
 from mulligan.wire.updates import ANSWER, CHECK_EDIT, DECIDE, FORM_BYTES, POLICY, Answer, CheckedEdit, CheckEdit, Decide
 from mulligan.workflows.people.inbox import Inbox
-from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import PersonWait, how_decided
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.values import UserMessage
+from mulligan.wire.parse_update import check_size, parse_update
 from mulligan.wire.updates import PENDING, SEND_MESSAGE, STOP, SendMessage, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
-from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY, PersonWait
 
 

@@ -28,13 +28,13 @@ from mulligan.wire.approval_rules import (
     Rule,
     rule_key,
 )
+from mulligan.wire.parse_update import check_size, parse_update
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import Decide
 from mulligan.workflows import limits
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.people.decided_call import record_decision
-from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.rules.rule_book import RuleBook
 from mulligan.workflows.rules.tenant_rules import TenantRules, forget

@@ -19,9 +19,9 @@ from mulligan.wire.approval_rules import (
     FoundRules,
     Rule,
 )
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows import limits
-from mulligan.workflows.people.parse_update import parse_update
 from mulligan.workflows.rules.rule_book import RuleBook
 
 

@@ -18,12 +18,12 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply, Questions, Replies
 from mulligan.wire.tool_call import ToolOutcome, without_arguments
-from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.wire.updates import RECORD_DECISION, RecordDecision
 from mulligan.workflows import limits
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.people.parse_update import parse_update
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.shown_wait import RunningCall
 from mulligan.workflows.step_call import StepCall
@@ -161,7 +161,7 @@ class ServerQuestions(Feature):
 
     async def _ask(
         self, asking: _AskingCall, question: Question, *, ends_call: bool
-    ) -> tuple[QuestionReply, RecordedDecision]:
+    ) -> tuple[QuestionReply, ToolOutcome]:
         """Wait for a person, and record the decision. `ends_call`: whether a run that is stopped ends the call here."""
         agent, call = self.agent, asking.call
         log = agent.conversation.event_log
@@ -197,7 +197,7 @@ class ServerQuestions(Feature):
             started=wait.since,
         )
         summary = f"{call.call.name}: {decision.decision}"
-        recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
+        recorded = await agent.activity(RECORD_DECISION, request, ToolOutcome, summary=summary)
         return QuestionReply.model_validate({"action": _ACTIONS[decision.decision], "content": content}), recorded
 
     def dump(self) -> dict[str, Any] | None:

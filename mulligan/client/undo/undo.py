@@ -67,7 +67,7 @@ class GoneOnError(UndoError):
     def __init__(self, run: str, workflow_id: str) -> None:
         super().__init__(
             f"The run {run!r} was continued as {workflow_id!r}, which goes on from what this run has done; undo that one "
-            "first, or say that this one is to be undone all the same (--yes; `although_continued` over HTTP)."
+            "first, or say that this one is to be undone all the same (--continued; `although_continued` over HTTP)."
         )
         self.workflow_id = workflow_id
 
@@ -312,6 +312,18 @@ async def _is_undone(client: Client, described: WorkflowExecutionDescription) ->
         return False
     calls = await calls_to_undo(client, _request(described, None, number + 1))
     return all(call.state in ("undone", "no_undo") for call in calls)
+
+
+async def check_not_continued(client: Client, workflow_id: str) -> None:
+    """Check that no run goes on from what a run that has ended has done.
+
+    Raises:
+        ResumeError: one does (GoneOnError), or as `start_undo`.
+        RPCError: Temporal does not answer.
+    """
+    run = await ResumedRun.of(await _describe_ended(client, workflow_id))
+    if (continuation := await _gone_on(client, run)) is not None:
+        raise GoneOnError(workflow_id, continuation)
 
 
 async def check_not_gone_on(client: Client, request: UndoRun) -> None:

@@ -22,6 +22,8 @@ from mulligan.serve.http_protocol import Serving
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import Runs
+from mulligan.wire.parse_update import parse_update
+from mulligan.wire.updates import SendMessage, Stop
 
 _LIMITS = {"max_steps": int, "max_total_tokens": int, "max_cost": float, "priority": int}
 _SENTENCES = {
@@ -99,9 +101,10 @@ async def act(run_id: str, action: str, request: Request, runs: Serving, session
             case "messages":
                 # The id is that of the form: sent twice, it is one message.
                 fields = {"text": form.get("text", ""), "id": form.get("message_id") or None}
-                await runs.send_message(session.caller, run_id, fields)
+                await runs.send_message(session.caller, run_id, parse_update(SendMessage, fields))
             case "stop":
-                await runs.stop(session.caller, run_id, {"reason": form.get("reason") or None})
+                stopping = parse_update(Stop, {"reason": form.get("reason") or None})
+                await runs.stop(session.caller, run_id, stopping)
             case "cancel":
                 await runs.cancel(session.caller, run_id)
             case _:

@@ -31,7 +31,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """A step, at `y`."""
 
     step: StepView
@@ -43,7 +43,7 @@ class Row:
 class Timeline:
     """The drawing. `pauses`: where time is left out, as (x, seconds)."""
 
-    rows: list[Row]
+    rows: list[TimelineRow]
     seconds: float
     pauses: list[tuple[float, float]] = field(default_factory=list)
     width: float = WIDTH
@@ -70,7 +70,7 @@ def draw_timeline(steps: list[StepView], now: datetime) -> Timeline:
     rows = []
     for number, (step, each) in enumerate(spans):
         bars = [_bar(span, scale) for span in sorted(each, key=lambda span: span.kind != "wait")]
-        rows.append(Row(step, number * ROW, bars))
+        rows.append(TimelineRow(step, number * ROW, bars))
     return Timeline(rows, scale.seconds, scale.pauses)
 
 

@@ -26,6 +26,8 @@ from mulligan.serve.console.call_task import CallTask, read_call_task
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.wire.agent_facts import ToolDefinition
+from mulligan.wire.parse_update import parse_update
+from mulligan.wire.updates import Answer, Decide
 
 _log = logging.getLogger(__name__)
 MOST_SHOWN = 50
@@ -118,10 +120,12 @@ async def send_decision(runs: Runs, caller: Caller, call: CallToDecide, values: 
     reason = values.get("reason", "").strip() or None
     call.reason = reason or ""
     if action == "deny":
-        await runs.decide(caller, pending["id"], {**ids, "decision": "deny", "reason": reason})
+        denial = parse_update(Decide, {**ids, "decision": "deny", "reason": reason})
+        await runs.decide(caller, pending["id"], denial)
         return f"{pending['tool']} was denied."
     if call.is_question:
-        await runs.answer(caller, pending["id"], {**ids, "text": _answer_of(call, values)})
+        reply = parse_update(Answer, {**ids, "text": _answer_of(call, values)})
+        await runs.answer(caller, pending["id"], reply)
         return f"The question of {pending['agent']} was answered."
     if action not in ("approve", "confirm"):
         raise Problem(422, "invalid_input", "The form says neither approve nor deny.")
@@ -132,7 +136,8 @@ async def send_decision(runs: Runs, caller: Caller, call: CallToDecide, values: 
     arguments = edited if edited is not None else None
     decision = {"decision": "approve", "reason": reason, "arguments": arguments, "remember": call.remember or None}
     # The form has the arguments that the person saw: if somebody has edited them since, they count as this person's edit.
-    answer = await runs.decide(caller, pending["id"], {**ids, **decision, "edits": pending.get("edits", 0)})
+    approval = parse_update(Decide, {**ids, **decision, "edits": pending.get("edits", 0)})
+    answer = await runs.decide(caller, pending["id"], approval)
     if answer.get("denied"):
         return f"{pending['tool']} was denied: {answer['denied']}"
     if answer.get("role"):

@@ -40,7 +40,9 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.turn_stream import asks_person
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.run_status import is_open
+from mulligan.wire.updates import Answer, Decide
 
 QUICK_SECONDS = 2.0
 """A run that ends within this time is answered at once, also where it could be a task."""
@@ -171,13 +173,14 @@ class _Call:
 
     async def answer_question(self, given: AnswerQuestion) -> Result:
         """Pass on a person's answer."""
-        await self.runs.answer(self.caller, given.run_id, {"call_id": given.call_id, "text": given.text})
+        answer = parse_update(Answer, given.model_dump(exclude={"run_id"}))
+        await self.runs.answer(self.caller, given.run_id, answer)
         return self._passed_on(given.run_id)
 
     async def decide_call(self, given: DecideCall) -> Result:
         """Pass on a person's decision."""
-        decided = {"call_id": given.call_id, "decision": given.decision, "reason": given.reason}
-        await self.runs.decide(self.caller, given.run_id, decided)
+        decision = parse_update(Decide, given.model_dump(exclude={"run_id"}))
+        await self.runs.decide(self.caller, given.run_id, decision)
         return self._passed_on(given.run_id)
 
     def _passed_on(self, run_id: str) -> types.CallToolResult:

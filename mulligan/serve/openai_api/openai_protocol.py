@@ -37,7 +37,9 @@ def _model(name: str) -> dict[str, Any]:
 
 def _refuse(problem: Problem) -> Response:
     """A problem as a response."""
-    status = HTTPStatus.BAD_REQUEST if problem.code in _INVALID else problem.status
+    # After 409, clients of other makers send the same request again, which changes nothing of a run's state.
+    is_invalid = problem.code in _INVALID or problem.status == HTTPStatus.CONFLICT
+    status = HTTPStatus.BAD_REQUEST if is_invalid else problem.status
     headers = dict(problem.headers)
     if status != HTTPStatus.SERVICE_UNAVAILABLE:
         headers["x-should-retry"] = "false"  # OpenAI's SDKs would send it again after 409 and 5xx

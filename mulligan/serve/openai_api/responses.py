@@ -65,6 +65,8 @@ from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import NOTHING_IGNORED, Runs
 from mulligan.serve.turn_stream import WaitingCall, open_turn
+from mulligan.wire.parse_update import parse_update
+from mulligan.wire.updates import Answer, Decide
 
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
@@ -334,11 +336,14 @@ async def _reply(request: Request, runs: Runs, caller: Caller, run_id: str, aske
         fields: dict[str, Any] = {"call_id": call_id, "text": reply.text}
         if reply.approve is not None:
             decision = "approve" if reply.approve else "deny"
-            fields = {"call_id": call_id, "decision": decision, "reason": reply.text or None}
-            fields["edits"] = 0  # the request for it has shown the model's arguments
-        send = runs.answer if reply.approve is None else runs.decide
+            # `edits`: the request for it has shown the model's arguments.
+            fields = {"call_id": call_id, "decision": decision, "reason": reply.text or None, "edits": 0}
+        update_id = read_update_id(request, caller, fields)
         try:
-            await send(caller, owner, fields, read_update_id(request, caller, fields))
+            if reply.approve is None:
+                await runs.answer(caller, owner, parse_update(Answer, fields), update_id)
+            else:
+                await runs.decide(caller, owner, parse_update(Decide, fields), update_id)
         except (UpdateRefusedError, RunEndedError) as error:
             if not asked.start.is_retry or (isinstance(error, UpdateRefusedError) and error.ended_by is None):
                 raise

@@ -32,6 +32,7 @@ from mulligan.adopt import openai_agents_privates as privates
 from mulligan.adopt.adopt import _check_version
 from mulligan.errors import ToolExecutionError
 from mulligan.policy import text_for_model
+from mulligan.schema.json_schema import NotOfSchema
 from mulligan.values import UserMessage
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
@@ -63,6 +64,17 @@ async def pay(to: str) -> str:
 def strict_failure() -> str:
     """Fail."""
     raise ValueError
+
+
+class Address(BaseModel):
+    street: str
+    country: str = "DE"
+
+
+@function_tool
+def send(to: str, address: Address, copies: int = 1, note: str | None = None) -> str:
+    """Send."""
+    return f"{to} {address.street} {address.country} {copies} {note}"
 
 
 def plain(**options: Any) -> Any:
@@ -203,6 +215,19 @@ async def noted(context: Any, given: Any) -> None:
 
 def noticed(context: Any) -> None:
     del context
+
+
+async def test_what_has_a_default_may_be_left_out_and_nothing_else() -> None:
+    [ours] = adopt(plain(tools=[send])).tools
+    assert ours.schema["required"] == ["to", "address", "copies", "note"]  # strict, as the model reads it
+    arguments = ours.arguments.validate({"to": "Ada", "address": {"street": "Main"}})
+    context = ToolContext(
+        idempotency_key="k", attempt=1, workflow_id="w", agent="plain", call_id="c", step=1, metadata={}, resources=None
+    )
+    assert await ours.function(arguments, context) == "Ada Main DE 1 None"
+    for missing in ({"to": "Ada"}, {"address": {"street": "Main"}}, {"to": "Ada", "address": {}}):
+        with pytest.raises(NotOfSchema, match="is required, but missing"):
+            ours.arguments.validate(missing)
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -13,8 +13,8 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
+from mulligan.client.history_size import size_of_chain
 from mulligan.devserver import DevServer
-from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.lab import Lab

@@ -13,6 +13,7 @@ from mulligan.serve.mcp_api.person_forms import submit_forms
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.turn_stream import WaitingCall
+from mulligan.wire.updates import Decide
 from tests.support.lab import DONE, Lab, call
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -24,7 +25,7 @@ class Overtaken(Runs):
     async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
         waiting = await super().pending(caller, run_id)
         assert [each["call_id"] for each in waiting] == ["c1"]
-        await self.decide(caller, run_id, {"call_id": "c1", "decision": "deny"})
+        await self.decide(caller, run_id, Decide(call_id="c1", decision="deny"))
         await self.client.get_workflow_handle(run_id).result()
         return waiting
 

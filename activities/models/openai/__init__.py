@@ -1,0 +1,1 @@
+"""OpenAI: the Responses API, and Chat Completions, which many servers speak."""
