@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-changed durations mutants nightly test-sdk test-without-features test-system programs approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
+.PHONY: help demo test test-again test-live test-changed durations mutants nightly test-sdk test-without-features test-system programs approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -16,6 +16,9 @@ test: | $(UV)  ## The tests of what is decided, and of the promise on a real ser
 
 test-live: | $(UV)  ## The tests that need a server: kills, timeouts, sizes, continue-as-new, versions, commands
 	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable tests/live tests/acceptance
+
+test-again: | $(UV)  ## Tests by their ids, one after the other: `make test-again ARGS="'tests/unit/test_a.py::test_b[c d]'"`, or ARGS=@FILE
+	@$(UV) run --group system --group docs pytest -q --numprocesses 0 --inline-snapshot disable $(ARGS)
 
 test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of the product without any feature
 	@$(UV) run --group system python -m tests.without_features $(ARGS)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.examples import choose_examples
+from tests.support.failed_tests import add_failed_tests
 from tests.support.floors import WAITING, is_below
 from tests.support.kept_environment import KeptEnvironment
 from tests.support.kept_logging import KeptLogging
@@ -62,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     config.pluginmanager.register(TimeLimits())
     add_time_budget(config)
+    add_failed_tests(config)
     config.pluginmanager.register(ENVIRONMENT)
     config.pluginmanager.register(KeptLogging())
     if is_shared(config):

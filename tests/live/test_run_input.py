@@ -115,7 +115,7 @@ async def test_no_run_of_a_retry_takes_a_client_s_bytes_for_a_carried_state(late
     forged = forged or zstandard.compress(b'{"agent":"' + b"a" * 100_000_000 + b'"}')
     handle = await late.client.start_workflow(
         "AgentWorkflow", forged, id=f"retry-{uuid.uuid4().hex[:8]}", task_queue=late.task_queue,
-        run_timeout=timedelta(seconds=2), retry_policy=RetryPolicy(maximum_attempts=20),
+        run_timeout=timedelta(seconds=4), retry_policy=RetryPolicy(maximum_attempts=100),
     )  # fmt: skip
     while (await handle.describe()).run_id == handle.first_execution_run_id:
         await asyncio.sleep(0.1)

@@ -100,6 +100,10 @@ async def hang(ctx: ToolContext) -> str:
 helper = Agent(name="helper", model="scripted:helper", instructions="You help.")
 TOOLS: list[Tool] = [get_order, note, slow, nothing, refund, pay, hang, ask_person]
 coder = Agent(name="coder", model="openai-chat:nobody", tools=TOOLS, features=[CodeMode(timeout=3)], max_steps=50)
+patient_coder = Agent(
+    name="patient_coder", model="openai-chat:nobody", tools=TOOLS, features=[CodeMode(timeout=120)], max_steps=50
+)
+"""Its scripts end by other limits than their time, however slow the machine is."""
 strict_coder = Agent(
     name="strict_coder",
     model="openai-chat:nobody",

@@ -43,6 +43,7 @@ def test_each_stage_is_a_target_and_all_floors_are_stages() -> None:
     """README's test command is the last one, by itself."""
     groups = (STAGES["FIRST"], STAGES["SIDE_BY_SIDE"], STAGES["LAST"])
     stages = [stage.split()[0] for queues in groups for queue in queues for stage in queue]
+    stages.append(STAGES["AGAIN"])
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {*stages} <= {*targets}
     assert {"lint", "docs-site", "test-sdk", "test", "test-live", "test-system"} <= {*stages}
@@ -73,8 +74,12 @@ def test_a_stage_that_fails_fails_the_run_and_the_others_still_run(
 
 def test_an_error_outside_of_the_stages_fails_the_run(tmp_path: Path) -> None:
     """Here the sum of a stage cannot be made, in the thread of the other floors."""
-    broken = 'def run_stage(stage: str) -> Counter[str]:\n    1 / (stage != "docs-site")'
-    ran = run_stages(tmp_path, "@echo '3 passed in 1.00s'", ("def run_stage(stage: str) -> Counter[str]:", broken))
+    broken = 'def run_stage(stage: str, longest: float = LONGEST) -> Counter[str]:\n    1 / (stage != "docs-site")'
+    ran = run_stages(
+        tmp_path,
+        "@echo '3 passed in 1.00s'",
+        ("def run_stage(stage: str, longest: float = LONGEST) -> Counter[str]:", broken),
+    )
     assert ran.returncode == 1
     assert "ZeroDivisionError" in ran.stderr
 
@@ -93,12 +98,63 @@ def test_a_stage_that_hangs_is_an_error_and_what_it_has_said_is_shown(tmp_path: 
     assert "1 error" in ran.stdout.splitlines()[-1]
 
 
-def run_stages(folder: Path, made: str, replaced: tuple[str, str] = ("", "")) -> subprocess.CompletedProcess[str]:
+FAILS = """@echo 'tests/a.py::test_b[c d]' >> $$FAILED_TESTS_FILE; echo '1 failed, 2 passed in 1.00s'; false"""
+
+
+@pytest.mark.parametrize(
+    ("made", "alone", "counted"),
+    [
+        (FAILS, "1 passed", Counter(passed=15, skipped=6)),
+        (FAILS, "1 failed", Counter(failed=1, passed=14, skipped=6)),
+        (FAILS, "1 skipped", Counter(failed=1, passed=14, skipped=6)),
+        (FAILS.replace("1 failed", "2 failed"), "1 passed", Counter(failed=2, passed=14, skipped=6)),
+        (FAILS.replace("1 failed", "1 failed, 1 error"), "1 passed", Counter(failed=1, errors=1, passed=14, skipped=6)),
+        (f"@for n in $$(seq 13); do {FAILS[1:].replace(' false', '')} done; false",
+         "13 passed", Counter(failed=13, passed=38, skipped=6)),
+    ],
+    ids=["passes alone", "fails again", "is skipped", "another stage failed, too", "an error has no test", "too many"],
+)  # fmt: skip
+def test_a_few_tests_that_failed_run_again_alone(tmp_path: Path, made: str, alone: str, counted: Counter[str]) -> None:
+    ran = run_stages(tmp_path, made, again=f"echo '{alone} in 0.10s'")
+    assert STAGES["counts"]([ran.stdout.splitlines()[-1]]) == counted, ran.stdout
+    are_all_right = not counted["failed"] + counted["errors"]
+    assert ran.returncode == (0 if are_all_right else 1)
+    assert ("FAILED BESIDE OTHERS, PASSED ALONE: tests/a.py::test_b[c d]\n" in ran.stdout) == are_all_right
+
+
+def test_the_tests_that_run_again_are_the_ones_that_failed(tmp_path: Path) -> None:
+    """With pytest itself: an id has spaces, a fixture fails."""
+    tests = tmp_path / "test_it.py"
+    tests.write_text(
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('x', ['a b', 'c'])\n"
+        "def test_a(x): assert x == 'c' or 'FAILED_TESTS_FILE' not in os.environ\n"
+        "@pytest.fixture\n"
+        "def broken(): assert 'FAILED_TESTS_FILE' not in os.environ\n"
+        "def test_b(broken): pass\n"
+    )
+    plugin = "from tests.support.failed_tests import add_failed_tests as pytest_configure\n"
+    (tmp_path / "conftest.py").write_text(plugin)
+    pytest_here = f"PYTHONPATH={ROOT} {sys.executable} -m pytest -q -p no:cacheprovider -c {tmp_path}/pytest.ini"
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    ran = run_stages(tmp_path, f"@{pytest_here} test_it.py", again=f"{pytest_here} $(ARGS)")
+    assert ran.returncode == 0, ran.stdout
+    assert "\n2 passed in" in ran.stdout
+    assert (
+        "PASSED ALONE: test_it.py::test_a[a b]\nFAILED BESIDE OTHERS, PASSED ALONE: test_it.py::test_b\n" in ran.stdout
+    )
+
+
+def run_stages(
+    folder: Path, made: str, replaced: tuple[str, str] = ("", ""), again: str = "false"
+) -> subprocess.CompletedProcess[str]:
     """The script, in a project whose first stage is `made`."""
     script = (ROOT / ".ci/stages.py").read_text()
     assert replaced[0] in script
     (folder / ".ci").mkdir()
     (folder / ".ci/stages.py").write_text(script.replace(*replaced, 1) if replaced[0] else script)
     others = "programs test-system docs-site test-live test-sdk test"
-    (folder / "Makefile").write_text(f"lint:\n\t{made}\n{others}:\n\t@echo '2 passed, 1 skipped in 0.10s'\n")
+    (folder / "Makefile").write_text(
+        f"lint:\n\t{made}\n{others}:\n\t@echo '2 passed, 1 skipped in 0.10s'\ntest-again:\n\t@{again}\n"
+    )
     return subprocess.run([sys.executable, ".ci/stages.py"], cwd=folder, capture_output=True, text=True, check=False)

@@ -127,7 +127,8 @@ RUN_FAULTS = {
 @pytest.mark.parametrize("case", RUN_FAULTS, ids=str)
 async def test_a_script_that_does_harm_ends_with_a_text(at: MemoryLab, case: str) -> None:
     code, kind, says = RUN_FAULTS[case]
-    ran = await run(at, code, "1 + 1")
+    agent = "coder" if kind == "tool_timeout" else "patient_coder"
+    ran = await run(at, code, "1 + 1", agent=agent)
     assert (ran.calls[0]["result"]["error"]["kind"], says in text_of(ran)) == (kind, True), text_of(ran)
     assert text_of(ran, 1) == "2"
 
