@@ -41,9 +41,9 @@ def _media(block: ContentBlock) -> Part | None:
             part = _KINDS.get(media_type.partition("/")[0], File)
         case _:
             return None
-    for media_type in (fields["media_type"], ""):  # where its bytes are of another type, that one counts
+    for each in (fields["media_type"], ""):  # where its bytes are of another type, that one counts
         try:
-            return part.model_validate({**fields, "media_type": media_type})
+            return part.model_validate({**fields, "media_type": each})
         except ValidationError:
             continue
     return None

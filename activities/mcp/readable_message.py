@@ -60,8 +60,9 @@ def _is_message(text: str, request_id: int | str | None) -> bool:
         message = jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValueError:
         return False
-    is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
-    return request_id is None or not is_answer or message.id == request_id
+    if request_id is None or not isinstance(message, JSONRPCResponse | JSONRPCError):
+        return True
+    return message.id == request_id
 
 
 def _line(message: dict[str, Any], text: str) -> str:

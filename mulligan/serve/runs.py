@@ -37,7 +37,7 @@ from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
 from mulligan.client.run_state import ResumeError
 from mulligan.client.send_update import RunEndedError, send_update
-from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
+from mulligan.client.start_run import BegunRun, IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
@@ -270,7 +270,7 @@ class Runs:
 
     async def fork(
         self, caller: Caller, run_id: str, options: Mapping[str, Any], *, key: str | None = None
-    ) -> StartedRun:
+    ) -> BegunRun:
         """Fork a run. The fork has the tenant of that run, whoever the caller is.
 
         `options`: those of `mulligan.client.fork_run.Fork`, and `id`. `key`: as for `resume`.

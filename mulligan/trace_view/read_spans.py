@@ -40,7 +40,7 @@ async def read_spans(
         description = await client.get_workflow_handle(workflow_id).describe()
         for conversation in await _conversations(client, description):
             follower = EventFollower(client, workflow_id, "", 1, conversation)
-            ids = {
+            ids: dict[str, Any] = {
                 "workflow_id": workflow_id,
                 "run_id": description.run_id,
                 "first_run_id": description.raw_info.first_run_id or description.run_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from mulligan.model_name import ModelName
 from mulligan.observe import spans
@@ -224,7 +224,8 @@ def _chat(model: str, step: int, **fields: Any) -> ChatAttempt:
 
 
 def _attempt(call: ToolCall, step: int, **fields: Any) -> ToolCallAttempt:
-    return ToolCallAttempt(**{"call": call, "step": step, "attempt": 1} | fields)
+    attempt = {"call": call, "step": step, "attempt": 1} | fields
+    return ToolCallAttempt(**cast("dict[str, Any]", attempt))
 
 
 def _failure(error: ErrorInfo | None) -> SpanFailure | None:

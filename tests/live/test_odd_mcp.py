@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -29,8 +30,8 @@ UNSURE = ("may or may not have", "may have run")
 async def paid(servers: McpServers, server: McpServer, number: int) -> str:
     """What the model reads of a call."""
 
-    async def progress(*_: Any) -> None:
-        pass
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total, message
 
     try:
         result: Any = await servers._session(server).call("pay", {"n": number}, progress)
@@ -87,7 +88,7 @@ async def test_an_odd_server_over_http_executes_each_call_once_and_keeps_its_too
 async def test_an_odd_program_executes_each_call_once_and_keeps_none_waiting(seed: int, tmp_path: Path) -> None:
     """Its answers cannot be read, or only in part; it forgets its session until it is started again."""
     file = tmp_path / "executed"
-    _, readable, unreadable = odd_mcp.odd_tools(odd_mcp.random.Random(seed))
+    _, readable, unreadable = odd_mcp.odd_tools(random.Random(seed))
     server = McpServer("odd", command=[sys.executable, odd_mcp.__file__, str(seed), str(file)], timeout=20)
     servers = McpServers()
     async with servers.running():

@@ -169,7 +169,12 @@ async def test_at_a_terminal_the_command_lists_the_calls_and_asks(
     ran = await at.run([BOOK, MAIL, DONE], **of(ledger))
     monkeypatch.setattr("mulligan.cli.undo.is_at_terminal", lambda: True)
     asked: list[str] = []
-    monkeypatch.setattr("mulligan.cli.undo.prompt", lambda question: asked.append(question) or "n")
+
+    def answer_no(question: str) -> str:
+        asked.append(question)
+        return "n"
+
+    monkeypatch.setattr("mulligan.cli.undo.prompt", answer_no)
     code, out, err = await command("undo", ran.id)
     assert (code, out, asked) == (1, "", ["undo 1 call? [y/N] "])
     assert " ".join(err.split()) == (

@@ -99,7 +99,7 @@ RESULTS: list[Callable[[str], Any]] = [
 
 def odd_tools(chance: random.Random) -> tuple[list[Any], set[str], set[str]]:
     """Definitions in a random order; the names of those that can be read, and of those that cannot."""
-    readable, unreadable = {"pay"}, set()
+    readable, unreadable = {"pay"}, set[str]()
     tools: list[Any] = [PAY]
     for kinds, names in ((READABLE, readable), (UNREADABLE, unreadable)):
         for change in chance.sample(kinds, chance.randint(0, 4)):

@@ -55,7 +55,7 @@ def whole(api: str) -> dict[str, Any]:
     return GoogleApi().reply(TURN, PATH, ASKED, "seed")
 
 
-def streamed(api: str) -> list[dict[str, Any] | str]:
+def streamed(api: str) -> list[Any]:
     """The events of the same answer."""
     match api:
         case "openai":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +44,7 @@ def outcome(raised: BaseException, **options: Any) -> tuple[str, str, bool, bool
 
     error = _tool_error(single_cause(raised), look, tool_call(), 1)
     try:
-        is_covered = bool(text_for_model(error, look.handle_errors, "text"))
+        is_covered = bool(text_for_model(error, cast("Any", look.handle_errors), "text"))
     except type(error):
         is_covered = False
     return error.kind, error.message, _is_retried(look, error), is_covered
@@ -99,4 +99,6 @@ async def test_what_a_task_of_a_tool_raises_is_told_as_if_the_tool_had(
     model = ScriptedModel(Say(calls=[Call("look", {})]), Say("Done."))
     run = await run_agent(Agent(name="a", model="scripted:m", tools=[look]), "Go.", model=model)
     [call] = run.steps[0].tool_calls
+    assert call.result is not None
+    assert call.result.error is not None
     assert (call.result.error.kind, call.result.text.splitlines()[0], len(tried)) == (kind, text, attempts)

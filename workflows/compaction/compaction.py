@@ -99,7 +99,8 @@ class Compaction(Feature):
         self._is_second_call = True
         try:
             # From the outermost feature on: what they have said of the conversation was about the one before.
-            return await agent.around("answer", agent.call_model)(agent.model_request())
+            answer: ModelAnswer = await agent.around("answer", agent.call_model)(agent.model_request())
+            return answer
         finally:
             self._is_second_call = False
 

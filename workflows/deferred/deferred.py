@@ -69,13 +69,13 @@ class Deferred(Feature):
         waits = self.agent.waits
         wait = waits.carried(DeferredWait, call.call.id)
         if wait is None and (call.facts is None or not call.facts.deferred):
-            outcome = await then(call)
-            if outcome.deferred is None:
-                return outcome
+            ended = await then(call)
+            if ended.deferred is None:
+                return ended
             # Its tool was none when the turn opened, and is deferred where the body has run.
             wait = self._wait(call)
-            wait.timeout = outcome.deferred.timeout
-            self._begin(call, wait, outcome)
+            wait.timeout = ended.deferred.timeout
+            self._begin(call, wait, ended)
         wait = wait or self._wait(call)
         try:
             with waits.entered(wait):

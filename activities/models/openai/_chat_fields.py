@@ -195,7 +195,7 @@ def _join_thoughts(joined: list[Any], delta: list[Any]) -> list[Any]:
     """Thoughts and their pieces, which have no index: a piece goes on with the newest, until that has its signature."""
     for piece in delta:
         newest = joined[-1] if joined else None
-        if _is_thought(piece) and _is_thought(newest) and not newest.get("signature"):
+        if newest is not None and _is_thought(piece) and _is_thought(newest) and not newest.get("signature"):
             joined[-1] = join_deltas(dict(newest), piece)
         else:
             joined.append(piece)

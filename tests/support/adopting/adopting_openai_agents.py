@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agents import (
@@ -218,7 +218,7 @@ def noticed(context: Any) -> None:
 
 
 async def test_what_has_a_default_may_be_left_out_and_nothing_else() -> None:
-    [ours] = adopt(plain(tools=[send])).tools
+    [ours] = cast("Any", adopt(plain(tools=[send])).tools)
     assert ours.schema["required"] == ["to", "address", "copies", "note"]  # strict, as the model reads it
     arguments = ours.arguments.validate({"to": "Ada", "address": {"street": "Main"}})
     context = ToolContext(
