@@ -72,8 +72,7 @@ async def agents(
     endpoints = all_endpoints(loaded.registry, settings().endpoints)
     for warning in warnings:
         print_progress(f"warning: {warning}")
-    declared = _sorted(loaded.registry.agents)
-    listed = loaded.registry.files.listed
+    declared, listed = _sorted(loaded.registry.agents), loaded.registry.files.listed
     descriptions = [{**agent_json(one), **_endpoints_json(one, endpoints), **listed(one.name)} for one in declared]
     if mcp:
         await _add_mcp_tools(zip(declared, descriptions, strict=True))
