@@ -296,13 +296,15 @@ class RunningAgent:
 
     def around(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """A function with the methods of that name of the turn's features around it: the first one's is the outermost."""
-        for feature in self.linked(name)[::-1]:
-            inner = partial(getattr(feature, name), then=inner)
-        return inner
+        return _chain(self.linked(name), name, inner)
+
+    def around_late(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """As `around`, with the methods of the features that the turn had no use for when it opened."""
+        return _chain([each for each in self.with_method(name) if each not in self._used], name, inner)
 
     def _link_features(self, turn: Turn) -> None:
         # Once for a turn: a step then asks nothing of the features that it does not use.
-        self._used = [each for each in self.features if each.is_used(turn)]
+        self._used = [each for each in self.features if each.is_used(turn) or any(map(self.waits.of, each.waits))]
         self._links = {}
 
     # Activities
@@ -458,3 +460,11 @@ class RunningAgent:
 
 def _overrides(feature: Feature, method: str) -> bool:
     return getattr(type(feature), method) is not getattr(Feature, method)
+
+
+def _chain(
+    features: Sequence[Feature], name: str, inner: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    for feature in features[::-1]:
+        inner = partial(getattr(feature, name), then=inner)
+    return inner
