@@ -294,13 +294,17 @@ class RunningAgent:
             self._links[name] = [each for each in self._used if _overrides(each, name)]
         return self._links[name]
 
-    def around(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """A function with the methods of that name of the turn's features around it: the first one's is the outermost."""
-        return _chain(self.linked(name), name, inner)
+    def around(
+        self, name: str, inner: Callable[..., Awaitable[Any]], *, late: bool = False
+    ) -> Callable[..., Awaitable[Any]]:
+        """A function with the methods of that name of the turn's features around it: the first one's is the outermost.
 
-    def around_late(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """As `around`, with the methods of the features that the turn had no use for when it opened."""
-        return _chain([each for each in self.with_method(name) if each not in self._used], name, inner)
+        `late`: those of the features that the turn had no use for when it opened.
+        """
+        chosen = [each for each in self.with_method(name) if each not in self._used] if late else self.linked(name)
+        for feature in chosen[::-1]:
+            inner = partial(getattr(feature, name), then=inner)
+        return inner
 
     def _link_features(self, turn: Turn) -> None:
         # Once for a turn: a step then asks nothing of the features that it does not use.
@@ -460,11 +464,3 @@ class RunningAgent:
 
 def _overrides(feature: Feature, method: str) -> bool:
     return getattr(type(feature), method) is not getattr(Feature, method)
-
-
-def _chain(
-    features: Sequence[Feature], name: str, inner: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    for feature in features[::-1]:
-        inner = partial(getattr(feature, name), then=inner)
-    return inner

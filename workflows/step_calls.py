@@ -195,7 +195,7 @@ class StepCalls:
         if outcome.deferred is None:
             return outcome
         # A deploy has made its tool deferred since the turn opened.
-        late: ToolOutcome = await agent.around_late("run_call", partial(_return, outcome))(call)
+        late: ToolOutcome = await agent.around("run_call", partial(_return, outcome), late=True)(call)
         return late
 
     async def _refusal(self, call: StepCall) -> ToolOutcome | None:
