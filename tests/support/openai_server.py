@@ -27,6 +27,7 @@ from tests.support.google_api import GoogleApi
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_stream import Event, chat_events, response_events, stream
 from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, chat_reply, made_up, responses_reply
+from tests.support.signed_ids import signed, unsigned
 from tests.support.zoo.member import Member
 from tests.support.zoo.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.zoo.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
@@ -120,6 +121,8 @@ class OpenAIServer:
         self.base_url = ""
         self.members: dict[str, Member] = {}
         """The servers that models of Chat Completions are at; OpenAI's own where there is none."""
+        self.signs_ids: set[str] = set()
+        """The models at a gateway that has signatures in the ids of calls (`signed_ids`)."""
         self.background = BackgroundResponses()
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
@@ -219,6 +222,8 @@ class OpenAIServer:
             recorded.api = next((api for api in others if api.serves(recorded.path, recorded.headers)), None)
             if recorded.api is not None:
                 recorded.json = parse_body(recorded.body) if method == "POST" else {}
+                if recorded.model in self.signs_ids:
+                    recorded.json = unsigned(recorded.json)
                 recorded.api.check(recorded.path, recorded.headers, recorded.json)
                 return None
             check_authorization(recorded.headers.get("authorization"))
@@ -231,6 +236,8 @@ class OpenAIServer:
             if method != "POST" or recorded.path not in (CHAT, RESPONSES):
                 raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
             recorded.json = parse_body(recorded.body)
+            if recorded.model in self.signs_ids:
+                recorded.json = unsigned(recorded.json)
             if not recorded.headers.get("content-type", "").startswith("application/json"):
                 raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
             if recorded.path == CHAT and recorded.model in self.members:
@@ -289,6 +296,7 @@ class OpenAIServer:
         broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
         if api is not None:
             reply = api.reply(turn, recorded.path, recorded.json, seed)
+            reply = signed(reply) if recorded.model in self.signs_ids else reply
             if not is_streamed:
                 return self._send(recorded, 200, reply)
             recorded.status = 200
@@ -309,6 +317,7 @@ class OpenAIServer:
         reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
         member = self.members.get(recorded.model)
         reply = member.answers(reply) if member else reply
+        reply = signed(reply) if recorded.model in self.signs_ids else reply
         if not is_streamed:
             return self._send(recorded, 200, reply)
         recorded.status = 200
