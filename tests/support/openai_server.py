@@ -23,6 +23,7 @@ from aiohttp import web
 
 from tests.support.anthropic_api import AnthropicApi
 from tests.support.background_responses import BackgroundResponses
+from tests.support.bedrock_api import BedrockApi
 from tests.support.google_api import GoogleApi
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_stream import Event, chat_events, response_events, stream
@@ -52,7 +53,7 @@ class Recorded:
     refusal: Refusal | None = None
     disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
-    api: AnthropicApi | GoogleApi | None = None  # None: OpenAI's
+    api: AnthropicApi | GoogleApi | BedrockApi | None = None  # None: OpenAI's
     stored: dict[str, Any] | None = None  # the background response that is read, cancelled or deleted
     done: asyncio.Event = field(
         default_factory=asyncio.Event
@@ -126,6 +127,7 @@ class OpenAIServer:
         self.background = BackgroundResponses()
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
+        self.bedrock = BedrockApi()
         self._scripts: dict[str, Script] = {}
         self._attempts: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -218,12 +220,11 @@ class OpenAIServer:
 
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
-            others = (self.anthropic, self.google)
+            others = (self.anthropic, self.google, self.bedrock)
             recorded.api = next((api for api in others if api.serves(recorded.path, recorded.headers)), None)
             if recorded.api is not None:
-                recorded.json = parse_body(recorded.body) if method == "POST" else {}
-                if recorded.model in self.signs_ids:
-                    recorded.json = unsigned(recorded.json)
+                if method == "POST":
+                    self._parse(recorded)
                 recorded.api.check(recorded.path, recorded.headers, recorded.json)
                 return None
             check_authorization(recorded.headers.get("authorization"))
@@ -235,9 +236,7 @@ class OpenAIServer:
                     return None
             if method != "POST" or recorded.path not in (CHAT, RESPONSES):
                 raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
-            recorded.json = parse_body(recorded.body)
-            if recorded.model in self.signs_ids:
-                recorded.json = unsigned(recorded.json)
+            self._parse(recorded)
             if not recorded.headers.get("content-type", "").startswith("application/json"):
                 raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
             if recorded.path == CHAT and recorded.model in self.members:
@@ -249,6 +248,13 @@ class OpenAIServer:
         except Refusal as refusal:
             return refusal
         return None
+
+    def _parse(self, recorded: Recorded) -> None:
+        """Read the body of a request as the rules of its API see it."""
+        body = parse_body(recorded.body)
+        recorded.json = self.google.body(body) if recorded.api is self.google else body
+        if recorded.model in self.signs_ids:
+            recorded.json = unsigned(recorded.json)
 
     def _known_to_openai(self, body: dict[str, Any]) -> dict[str, Any]:
         """The request without the field of compatible servers, if this is one of them."""
@@ -300,7 +306,7 @@ class OpenAIServer:
             if not is_streamed:
                 return self._send(recorded, 200, reply)
             recorded.status = 200
-            sent = api.events(turn, reply, seed) if turn.events is None else turn.events
+            sent: Sequence[Event] = api.events(turn, reply, seed) if turn.events is None else turn.events
             return await stream(request, headers, sent, turn.pace, broken, turn.gates)
         is_chat = recorded.path == CHAT
         if not is_chat and turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):

@@ -109,7 +109,9 @@ async def test_a_handoff_goes_on_with_the_same_conversation(lab: MemoryLab, memb
 
 
 @each_member
-async def test_a_fork_on_another_worker_sends_the_same_bytes(lab: MemoryLab, elsewhere: MemoryLab, member: Member) -> None:
+async def test_a_fork_on_another_worker_sends_the_same_bytes(
+    lab: MemoryLab, elsewhere: MemoryLab, member: Member
+) -> None:
     """What was learned from refusals is in the run: the other worker is refused nothing."""
     RAN.clear()
     turns = [Turn("So.", calls=[("photo", "{}"), ("nothing", "{}")]), Turn(calls=[("photo", "{}")]), Turn("done")]
