@@ -229,7 +229,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             ModelRequestError: it has failed, and would fail again.
             Unavailable: it has failed, or was cancelled.
         """
-        return _reply(response, self._data_key, self._client.key_variable)
+        return replace(_reply(response, self._data_key, self._client.key_variable), ids_key=self._data_key)
 
     async def _send_without_what_is_refused(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         """Send a request, with reasoning or without as the second argument of `send` says.
@@ -496,7 +496,6 @@ def _reply(
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,
-        ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(output)),
         citations=[each for start, content in contents for each in citations_in(content, start, len(text))],
     )
