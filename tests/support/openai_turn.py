@@ -85,7 +85,7 @@ class Turn:
         default_factory=dict
     )  # a stream waits for the event before the piece of that number
     break_first: Sequence[Break] = ()  # interruptions of the first streams of each conversation
-    events: Sequence[dict[str, Any] | str] | None = None  # events that are streamed instead, unchanged
+    events: Sequence[dict[str, Any] | str | bytes] | None = None  # events that are streamed instead, unchanged
     whole_only: bool = False  # streaming is refused
     background_ends: Sequence[str] = ()  # how the first background responses of each conversation end
 

@@ -24,6 +24,7 @@ from tests.support.litellm_proxy import KEY, litellm_proxy
 from tests.support.memory_lab import MemoryLab, memory_lab
 from tests.support.openai_server import Failure, OpenAIServer, Reasoning, Turn
 from tests.support.provider_fixtures import GO, SEARCH, assistant_message, result
+from tests.support.zoo.google_rules import SKIPPED
 from tests.unit.test_zoo import BEFORE, OPTIONS, RAN, broken, in_turn, listing, nothing, pay, photo
 
 APIS = ["openai-chat", "openai"]
@@ -136,7 +137,7 @@ async def test_streams_that_fail_before_a_piece_are_tried_once_without_streaming
 async def lab(gateway: Gateway) -> AsyncIterator[MemoryLab]:
     """A worker whose agent's models are at the gateway, in three APIs."""
     gateway.upstream.google.takes_underscores = True
-    given = {"base_url": gateway.base_url, "api_key_env": "GATEWAY_KEY"}
+    given: dict[str, Any] = {"base_url": gateway.base_url, "api_key_env": "GATEWAY_KEY"}
     messages_api = Model("anthropic@claude:none", **{**given, "base_url": gateway.base_url.removesuffix("/v1")})
     models = [*(Model(f"{api}@gateway:none", **given) for api in APIS), messages_api]
     clerk = Agent(name="clerk", tools=[photo, nothing, pay, broken, listing], **{**OPTIONS, "model": models})
@@ -165,3 +166,8 @@ async def test_a_run_before_a_service_that_is_not_openais(lab: MemoryLab, model:
     assert (ran.result["status"], ran.result["output"]) == ("completed", "done"), refused
     assert sorted(map(str, RAN)) == sorted(map(str, ["broken", 5, "photo", "nothing", {"$top": 3}]))
     assert len(set(refused)) == len(refused)
+    if model.startswith("gemini"):
+        parts = [part for content in lab.model.requests[-1].json["contents"] for part in content["parts"]]
+        signatures = [part["thoughtSignature"] for part in parts if "thoughtSignature" in part]
+        assert [each for each in signatures if each not in SKIPPED] == signatures[1:]
+        assert len(signatures) == 4  # of the conversation before, and of each answer with calls
