@@ -16,10 +16,12 @@ from tests.support.shop_agents import RAN
 INTRODUCTION = """# What happens after each kind of mistake
 
 Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
-receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with
-`mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; most go on with what it sent
-and with the schema (`…`).
+receiver. No row fails a run: each is `completed`, unless the row says otherwise. `runs`: how often a tool was started. A span with
+`ERROR` and a kind is an `ai.toolCall` with `mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. Texts are cut
+(`…`); most go on with what the model sent and with the schema.
 """
+LONGEST_TEXT = 110
+"""Characters of a text that the page shows."""
 _SEEN: dict[tuple[str, str, str], Ran] = {}
 
 
@@ -89,7 +91,7 @@ async def check(lab: Lab | MemoryLab, row: Row, api: str, **given: Any) -> Ran:
     return ran
 
 
-HEAD = "| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
+HEAD = "| what happens | the model reads | runs | span |\n|---|---|---|---|\n"
 
 
 async def section(lab: Lab, title: str, rows: Sequence[Row]) -> str:
@@ -117,7 +119,9 @@ def _line(row: Row, ran: Ran) -> str:
     ]
     repairs = [repair["by"] for call in ran.calls for repair in call["repairs"]]
     happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>repaired by {', '.join(repairs)}" if repairs else "")
-    cells = [happens, "<br>".join(map(_told, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
+    if (status := ran.result["status"]) != "completed":
+        happens += f"<br>the run is `{status}`"
+    cells = [happens, "<br>".join(map(_told, messages)), str(len(RAN[ran.id])), ", ".join(spans)]
     return "| " + " | ".join(cells) + " |\n"
 
 
@@ -126,12 +130,12 @@ def _said(turn: Turn) -> str:
     if turn.text is not None:
         said.insert(0, turn.text or "(nothing)")
     cut = f" (cut off: {turn.finish_reason})" if turn.finish_reason in ("length", "content_filter") else ""
-    return "<br>".join(f"`{_shown(each, 90)}`" for each in said) + cut
+    return "<br>".join(f"`{_shown(each, 60)}`" for each in said) + cut
 
 
 def _told(text: str) -> str:
     told, more, _ = text.partition("\nYou sent: ")
-    return _shown(told, 150) + ("…" if more and len(told) <= 150 else "")
+    return _shown(told, LONGEST_TEXT) + ("…" if more and len(told) <= LONGEST_TEXT else "")
 
 
 def _shown(text: str, longest: int) -> str:
