@@ -103,8 +103,14 @@ async def section(lab: Lab, title: str, rows: Sequence[Row]) -> str:
             return await observe(lab, row, row.api)
 
     all_seen = await asyncio.gather(*(seen(row) for row in rows))
-    lines = (_line(row, ran) for row, ran in zip(rows, all_seen, strict=True))
+    lines = (_line(row, ran) for row, ran in zip(rows, all_seen, strict=True) if not _is_right_at_once(ran))
     return f"## {title}\n\n{HEAD}{''.join(lines)}"
+
+
+def _is_right_at_once(ran: Ran) -> bool:
+    """A typed answer without a mistake, a repair or a call: it teaches nothing here."""
+    is_faulty = any(call["result"]["error"] or call["repairs"] for call in ran.calls) or ran.rejected
+    return not is_faulty and not RAN[ran.id] and ran.result["status"] == "completed"
 
 
 def _line(row: Row, ran: Ran) -> str:
