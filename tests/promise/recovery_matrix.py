@@ -16,9 +16,9 @@ from tests.support.shop_agents import RAN
 INTRODUCTION = """# What happens after each kind of mistake
 
 Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
-receiver. No row fails a run: each is `completed`, unless the row says otherwise. `runs`: how often a tool was started. A span with
-`ERROR` and a kind is an `ai.toolCall` with `mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. Texts are cut
-(`…`); most go on with what the model sent and with the schema.
+receiver. No row fails a run: each is `completed`, unless the row says otherwise. `runs`: how often a tool was started. `span`: the
+`ai.toolCall` span; a kind stands for status ERROR with `mulligan.recovered=true`. Texts are cut (`…`); most go on with what the model
+sent and with the schema.
 """
 LONGEST_TEXT = 110
 """Characters of a text that the page shows."""
@@ -119,7 +119,7 @@ def _line(row: Row, ran: Ran) -> str:
     if ran.rejected:
         messages = [*wrong, *ran.rejected]
     spans = [
-        f"`ERROR` {span.attributes['error.type']}" if span.status == "ERROR" else "unset"
+        f"`{span.attributes['error.type']}`" if span.status == "ERROR" else "unset"
         for span in ran.spans_of("ai.toolCall")
         if span.status == "UNSET" or span.attributes["mulligan.recovered"]
     ]
@@ -127,7 +127,7 @@ def _line(row: Row, ran: Ran) -> str:
     happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>repaired by {', '.join(repairs)}" if repairs else "")
     if (status := ran.result["status"]) != "completed":
         happens += f"<br>the run is `{status}`"
-    cells = [happens, "<br>".join(map(_told, messages)), str(len(RAN[ran.id])), ", ".join(spans)]
+    cells = [happens, "<br>".join(dict.fromkeys(map(_told, messages))), str(len(RAN[ran.id])), ", ".join(spans)]
     return "| " + " | ".join(cells) + " |\n"
 
 
