@@ -153,7 +153,20 @@ class CommandApp(typer.Typer):
 
 
 class Commands(TyperGroup):
-    """The commands. Where Temporal, a setting, a declaration, an input or a run is at fault, they end with its sentence."""
+    """The commands. Where the command line, Temporal, a setting, a declaration, an input or a run is at fault, they end with
+    its sentence.
+    """
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the options before a command."""
+        try:
+            return super().make_context(*args, **options)
+        except Exception as error:
+            from mulligan.cli._usage_sentence import usage_sentence
+
+            if not (sentence := usage_sentence(error)):
+                raise
+            fail(sentence)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, also one of a group below."""
@@ -172,11 +185,14 @@ def _sentence_of(error: Exception) -> str:
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError, RPCStatusCode
 
+    from mulligan.cli._usage_sentence import usage_sentence
     from mulligan.client.connect import explain_unreadable_data
     from mulligan.client.run_state import ResumeError
     from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
+    if wrong_use := usage_sentence(error):
+        return wrong_use
     unanswered = RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED
     match error:
         case InvalidRunInputError():
