@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
@@ -191,7 +192,11 @@ class StepCalls:
             self._step.started.append(call.call.id)
         call.request = agent.call_request(call)
         outcome: ToolOutcome = await self._run_call(call)
-        return outcome
+        if outcome.deferred is None:
+            return outcome
+        # A deploy has made its tool deferred since the turn opened.
+        late: ToolOutcome = await agent.around("run_call", partial(_return, outcome), late=True)(call)
+        return late
 
     async def _refusal(self, call: StepCall) -> ToolOutcome | None:
         """The result of a valid call that does not run. None if it may run, with the arguments that are in its record."""
@@ -220,6 +225,10 @@ class StepCalls:
         inner = self._agent.conversation.inner_calls()
         used = sum(len(each.result.text) for _, each in inner if each.result is not None)
         return limits.share_of_rest(used, sum(each.result is None for _, each in inner))
+
+
+async def _return(outcome: ToolOutcome, _: StepCall) -> ToolOutcome:
+    return outcome
 
 
 def _message(call: StepCall, outcome: ToolOutcome) -> ToolMessage:

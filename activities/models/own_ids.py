@@ -39,12 +39,12 @@ def own_ids(messages: Iterable[Message], endpoint: str) -> dict[str, str]:
         messages: The messages of a conversation.
         endpoint: The endpoint's key in `provider_data`.
     """
-    ids: dict[str, str] = {}
-    taken: set[str] = set()
-    for message in messages:
-        if not isinstance(message, AssistantMessage):
-            continue
-        kept = (message.provider_data or {}).get(f"{PREFIX}{endpoint}")
+    key, ids, taken = f"{PREFIX}{endpoint}", dict[str, str](), set[str]()
+    answers = [each for each in messages if isinstance(each, AssistantMessage)]
+    if not [each for each in answers if each.provider_data and key in each.provider_data]:
+        return ids
+    for message in answers:
+        kept = (message.provider_data or {}).get(key)
         for call in message.tool_calls:
             own = kept.get(call.id) if isinstance(kept, dict) else None
             if isinstance(own, str) and own not in taken:

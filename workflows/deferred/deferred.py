@@ -61,8 +61,8 @@ class Deferred(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """Whether the agent has tools: a deploy may make any of them deferred while its call waits for a person."""
-        return bool(turn.facts.tools)
+        """Whether one of the agent's tools is deferred."""
+        return any(each.deferred for each in turn.facts.tools.values())
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""
