@@ -86,7 +86,6 @@ def render(results: Results, measured: Results, load: Load) -> str:
         words.LIMITS,
         _limits(counted, load),
         words.THEN,
-        words.CHECKED,
         _checked(counted, waiting),
         words.METHOD,
     ]
@@ -161,8 +160,9 @@ def _waits(counted: Counted) -> str:
             ms = line["cpu"][name]["worker"] * 1000 / line["size"]
             rows.append((f"{kind}: {title}", *cells, _number(ms)))
         waiting = line["phases"]["waiting"]
-        of_runs = total(waiting["requests"], *IDLE, "PollWorkflowTaskQueue")
-        rows.append((f"{kind}: while it waits", "0", str(total(waiting["actions"])), str(of_runs), "0", "0", "0"))
+        idle = total(waiting["actions"]), total(waiting["requests"], *IDLE, "PollWorkflowTaskQueue")
+        if any(idle):  # the text says that a wait costs nothing
+            rows.append((f"{kind}: while it waits", "0", *map(str, idle), "0", "0", "0"))
     return table(("one run", "events", "actions", "requests", "database", "bytes", "worker's CPU ms"), rows)
 
 
@@ -273,26 +273,13 @@ def _limits(counted: Counted, load: Load) -> str:
 
 
 def _checked(counted: Counted, waiting: Sequence[dict[str, Any]]) -> str:
-    newest = {(line["kind"], line["runs"]): line for line in waiting}
-    rows = []
-    for (kind, runs), line in sorted(newest.items()):
-        memory = counted.line("wait", kind)["memory_kib"]
-        expected = line["worker_idle_mb"] + min(line["in_cache"], runs) * memory["worker"] * 1.024 / 1000
-        ratio = line["worker_waiting_mb"] / expected
-        cells = (f"{expected:,.0f}", f"{line['worker_waiting_mb']:,.0f}", f"{ratio:.2f}")
-        server = (f"{memory['server'] * 1.024:,.0f}", f"{line['server_kb_per_run']:,.0f}")
-        rows.append(
-            (f"{runs:,} runs, {kind}: {min(line['in_cache'], runs):,} of {CACHED:,} in memory", *cells, *server)
-        )
-    head = (
-        "measured",
-        "worker's MB, computed",
-        "measured",
-        "ratio",
-        "dev server's KB a run, in a count of 100",
-        "measured",
-    )
-    return table(head, rows)
+    """How far the computed memory of a worker is from the measured one."""
+    ratios = []
+    for line in {(line["kind"], line["runs"]): line for line in waiting}.values():
+        memory = counted.line("wait", line["kind"])["memory_kib"]
+        expected = line["worker_idle_mb"] + min(line["in_cache"], line["runs"]) * memory["worker"] * 1.024 / 1000
+        ratios.append(line["worker_waiting_mb"] / expected)
+    return words.CHECKED.format(least=min(ratios), most=max(ratios)) if ratios else ""
 
 
 def _number(value: float) -> str:

@@ -45,8 +45,8 @@ WAIT = """\
 ## A day of waiting
 
 Runs of two steps with a wait between them: for a person's approval, a callback (a deferred tool), or a point in time
-(`wait_until`). Without a deployment's [search attributes](operating.md#temporals-ui) there are four actions less. `while it
-waits` was counted for {seconds} s with 100 runs; a day costs the same."""
+(`wait_until`). Without a deployment's [search attributes](operating.md#temporals-ui) there are four actions less. While
+they wait, 100 runs cost nothing in {seconds} s, and so nothing in a day."""
 
 WAIT_AFTER = """\
 An `approval_timeout`, a `deferred_timeout` and a [reminder](approval-rules.md#reminders) are a timer each, so an action.
@@ -128,10 +128,8 @@ What has no limit by number, and what bounds it:
 - **Models**: what the provider allows is usually met first ([rate limits](rate-limits.md))."""
 
 CHECKED = """\
-## Checked
-
-`computed`: the idle worker's memory and what was counted with 100 runs, for those in memory; `measured`:
-[runs that wait](benchmarks.md#runs-that-wait)."""
+A worker with up to 10,000 waiting runs has {least:.2f} to {most:.2f} times the memory that follows from these numbers
+([measured](benchmarks.md#runs-that-wait))."""
 
 METHOD = """\
 ## Method

@@ -71,7 +71,7 @@ METHOD = """\
 - **The server** has the settings of `mulligan dev`; *History* and *How far a run goes* have the default ones, which limit
   a run to about 10 activities a second and may delay a timer by a second.
 - **The endpoint** answers at once: with a real model, which takes seconds, all ratios would approach 1.
-- **The task**: a prompt of 1 KB, then one tool call per step, whose result is 1 KB of words, others in each step.
+- **The task**: a prompt of 1 KB, then one tool call per step, whose result is 1 KB of words.
 - **Alternation.** In each repeat the floors and the contender run one after the other on one server, in changing order;
   ratios are of one repeat, never of medians. *Many runs at once* has a new server for each (the rivals' 20 runs were
   measured before that change).
@@ -89,8 +89,6 @@ UNFAIR = """\
 - *To the rivals*: users of the OpenAI Agents SDK and Strands can continue as new between runs of the agent, those of
   LangGraph between two steps (`cache()`); pydantic-ai has a hook for it. Large payloads can be stored elsewhere; the agent
   harness does so by default, from 1.5 MB.
-- *To the agent harness*: each call publishes its events to the workflow, though nobody watches here.
 - *To Mulligan*: it also prepares, checks and records each call, and opens and ends the run in activities. The floor with
   HTTP has its requests encoded in advance, and does not parse the answers.
-- *To the floors*: their 2,000 steps are one history of 24,000 events, for which the server takes longer.
 - *To Strands, the agent harness and Mulligan*: their answers are streamed."""

@@ -25,7 +25,7 @@ _RULES = (
     ("span ",),
 )
 """How the sentences about faults begin (faults.py)."""
-MOST_LISTED = 3
+MOST_LISTED = 1
 EXAM = ("<!-- written by `make exam` -->", "<!-- the end of what `make exam` writes -->")
 """The comments around the exam's part of the page."""
 OF_SPANS = """\

@@ -53,7 +53,14 @@ def write_exam(lines: Sequence[dict[str, Any]]) -> None:
     others = [line for line in lines if line["contender"] != MULLIGAN]
     parts = [OF_EXAM, *_described(ours), *_table(ours), "", *_left(ours), *_kills(ours)]
     if others:
-        parts += ["### The same for others\n", OF_RIVALS, *_described(others), *_table(others), "", *_kills(others)]
+        parts += [
+            "### The same for others\n",
+            OF_RIVALS,
+            *_described(others),
+            *_table(others),
+            "",
+            *_kills_of_others(others),
+        ]
     replace_exam("\n".join([*parts, *_faults(lines)]))
 
 
@@ -131,6 +138,13 @@ def _kills(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     for contender, counts in sorted(killed.items()):
         cells = [*(str(counts[victim]) for victim in VICTIMS), f"{counts.total():,}"]
         yield f"| {_title(contender)} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _kills_of_others(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How often each was killed, in one sentence."""
+    counts = Counter(line["contender"] for line in lines if "killed" in line)
+    yield f"Kills: {', '.join(f'{_title(contender)} {count}' for contender, count in sorted(counts.items()))}."
     yield ""
 
 
