@@ -13,7 +13,7 @@ from tests.support.common_messages import BY_HEADING, BY_SEARCH, MESSAGES
 
 ALL = [message for messages in MESSAGES.values() for message in messages]
 FOR_MODELS = "activities/answers/", "mulligan/features/code_mode.py"
-PATTERNS = "activities/models/_refusals.py", "activities/models/context_overflow.py"
+PATTERNS = "activities/models/_refusals.py", "activities/models/_http_errors.py"
 WITHOUT_A_VALUE = {
     "its name must be 1 to 64": "the sentence before names the tool",
     "name must be 1 to": "the sentence before names the tool or server",

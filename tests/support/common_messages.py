@@ -136,9 +136,9 @@ BY_SEARCH: Mapping[str, tuple[str, str]] = {
         "TEMPORAL_NAMESPACE",
         "connecting",
     ),
-    "MULLIGAN_PRICES names …, which cannot be read: ….": ("MULLIGAN_PRICES", "costs"),
-    "no call of … …; see `mulligan pending`.": ("mulligan pending", "people"),
-    "mcp[…] is …; give a McpServer.": ("McpServer", "mcp"),
+    "MULLIGAN_PRICES names …, which cannot be read: ….": ("MULLIGAN_PRICES", "settings"),
+    "no call of … …; see `mulligan pending`.": ("mulligan pending", "reference/commands"),
+    "mcp[…] is …; give a McpServer.": ("McpServer", "reference/python"),
     "The run … is open; a case has an end. Export it when it has ended.": ("export case", "cases"),
     "The run … has completed; give the agent's next task as a prompt.": ("completed prompt resume", "resume"),
     "--timezone is …, which is for --cron: an interval has none. Leave it out.": ("timezone cron", "schedules"),
@@ -148,13 +148,12 @@ BY_SEARCH: Mapping[str, tuple[str, str]] = {
         "encryption",
     ),
     "features[…] is …, which is not a feature; give an object such as Compaction(at=60_000).": (
-        "Compaction feature",
-        "compaction",
+        "not a feature",
+        "options",
     ),
     "a local tool may take … s at most, but timeout is …; give a shorter one, or leave local out": (
         "local tool timeout",
         "options",
     ),
-    "There is no run …; GET /api/runs lists the runs.": ("GET /api/runs", "http-api"),
 }
 """Others: what a user types who has read one of them, and the page that the search lists among its first three."""
