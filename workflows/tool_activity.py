@@ -84,7 +84,7 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         if timeout is TimeoutType.START_TO_CLOSE:
             kind, reason = "tool_timeout", f"did not finish within {facts.timeout:g} s"
         else:
-            kind, reason = "tool_lost", f"was lost: its worker {_what_became_of_worker(error.cause)}"
+            kind, reason = "tool_lost", _why_lost(error.cause)
         times = f", on each of {attempts} attempts" if attempts > 1 else ""
         problem = f"{reason}{times}. It may or may not have done its work."
     return FailedCall.like(
@@ -97,11 +97,11 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
     )
 
 
-def _what_became_of_worker(cause: BaseException | None) -> str:
-    """Died, unless the worker itself says why there is no result: the storage for large ones does not take it, perhaps."""
+def _why_lost(cause: BaseException | None) -> str:
+    """What became of a call without a result. A worker may say so itself: the storage for large ones does not take it."""
     if isinstance(cause, ApplicationError) and cause.type not in (None, WORKER_LOST):
-        return f"has no result to send ({cause.type}: {one_line(cause.message)[:_REASON_CHARS].rstrip('. ')})"
-    return "died, stopped answering, or shut down"
+        return f"was lost: its worker has no result to send ({cause.type}: {one_line(cause.message)[:_REASON_CHARS].rstrip('. ')})"
+    return "was lost: its worker died, stopped answering, or shut down"
 
 
 def _attempts_with_spans(cause: BaseException | None) -> int | None:
