@@ -100,7 +100,8 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
 def _why_lost(cause: BaseException | None) -> str:
     """What became of a call without a result. A worker may say so itself: the storage for large ones does not take it."""
     if isinstance(cause, ApplicationError) and cause.type not in (None, WORKER_LOST):
-        return f"was lost: its worker has no result to send ({cause.type}: {one_line(cause.message)[:_REASON_CHARS].rstrip('. ')})"
+        reason = one_line(cause.message)[:_REASON_CHARS].rstrip(". ")
+        return f"was lost: its worker has no result to send ({cause.type}: {reason})"
     return "was lost: its worker died, stopped answering, or shut down"
 
 
