@@ -136,7 +136,7 @@ async def test_streams_that_fail_before_a_piece_are_tried_once_without_streaming
 async def lab(gateway: Gateway) -> AsyncIterator[MemoryLab]:
     """A worker whose agent's models are at the gateway, in three APIs."""
     gateway.upstream.google.takes_underscores = True
-    given = {"base_url": gateway.base_url, "api_key_env": "GATEWAY_KEY"}
+    given: dict[str, Any] = {"base_url": gateway.base_url, "api_key_env": "GATEWAY_KEY"}
     messages_api = Model("anthropic@claude:none", **{**given, "base_url": gateway.base_url.removesuffix("/v1")})
     models = [*(Model(f"{api}@gateway:none", **given) for api in APIS), messages_api]
     clerk = Agent(name="clerk", tools=[photo, nothing, pay, broken, listing], **{**OPTIONS, "model": models})
