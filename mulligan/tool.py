@@ -214,7 +214,8 @@ class Tool:
         """
         where = f"{source_file(call)}: tool {name!r}"
         if not isinstance(name, str) or not isinstance(description, str):
-            raise DeclarationError(f"{where}: name and description must be texts.")
+            kinds = f"{type(name).__name__} and {type(description).__name__}"
+            raise DeclarationError(f"{where}: name and description must be texts, but are of the types {kinds}.")
         if not callable(call):
             raise DeclarationError(f"{where}: call is {call!r}; give a function of (arguments, ToolContext).")
         if unknown := sorted(options.keys() - ToolOptions.__annotations__):
@@ -254,34 +255,25 @@ class Tool:
         """What may be wrong with the options, as the end of a sentence, and whether it is."""
         return {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
-            "timeout must be more than 0 seconds": self.timeout <= timedelta(0),
-            (
-                f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most; give a shorter timeout, or leave local out"
-            ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
+            **self._time_faults(),
             "a local tool runs on its run's own worker: local and task_queue exclude each other; leave one out": (
                 self.local and self.task_queue is not None
             ),
-            "queue_timeout must be more than 0 seconds": self.queue_timeout <= timedelta(0),
             f"attempts must be 1 or more, but is {self.attempts}": self.attempts < 1,
             f"max_result_chars must be 1 or more, but is {self.max_result_chars}": self.max_result_chars < 1,
-            "retry_on must be exception types": not all(
+            f"retry_on must be exception types, but is {self.retry_on!r}": not all(
                 isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.retry_on
             ),
-            "fix must be a function of one argument, or ask_model(…)": not (
+            f"fix must be a function of one argument, or ask_model(…), but is {self.fix!r}": not (
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
             # Otherwise a mistyped value would mean that nobody is asked.
-            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
-                isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None
-            ),
+            (
+                "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext), but is "
+                f"{self.needs_approval!r}"
+            ): not (isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None),
             f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
                 isinstance(self.once, bool) or self.once in ("step", "conversation")
-            ),
-            "approval_timeout must be more than 0 seconds, or None": (
-                self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
-            ),
-            "approval_reminder must be 1 second or more, or None": (
-                self.approval_reminder is not None and self.approval_reminder < SHORTEST_REMINDER
             ),
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
@@ -293,13 +285,32 @@ class Tool:
             "isolated_env is an option of isolated tools: add isolated=True": bool(
                 self.isolated_env and not self.isolated
             ),
-            'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"]': not (
-                _are_variables(self.isolated_env)
-            ),
+            (
+                'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"], but is '
+                f"{self.isolated_env!r}"
+            ): not _are_variables(self.isolated_env),
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
             **(self._label_faults() | self._deferral_faults() | self._undo_faults()),
+        }
+
+    def _time_faults(self) -> dict[str, bool]:
+        """What may be wrong with the times."""
+        return {
+            f"timeout must be more than 0 seconds, but is {_told(self.timeout)}": self.timeout <= timedelta(0),
+            (
+                f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most, but timeout is {_told(self.timeout)}; give a "
+                "shorter one, or leave local out"
+            ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
+            f"queue_timeout must be more than 0 seconds, but is {_told(self.queue_timeout)}": self.queue_timeout
+            <= timedelta(0),
+            f"approval_timeout must be more than 0 seconds, or None, but is {_told(self.approval_timeout)}": (
+                self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
+            ),
+            f"approval_reminder must be 1 second or more, or None, but is {_told(self.approval_reminder)}": (
+                self.approval_reminder is not None and self.approval_reminder < SHORTEST_REMINDER
+            ),
         }
 
     def _label_faults(self) -> dict[str, bool]:
@@ -338,15 +349,21 @@ class Tool:
             "a deferred tool starts something elsewhere: local, isolated and asks_person exclude it; leave one out": (
                 self.deferred and (self.local or self.isolated or self.asks_person)
             ),
-            "deferred_timeout must be more than 0 seconds, or None": (
+            f"deferred_timeout must be more than 0 seconds, or None, but is {_told(self.deferred_timeout)}": (
                 self.deferred_timeout is not None and self.deferred_timeout <= timedelta(0)
             ),
-            "on_cancel must be a function of (what the tool returned, ToolContext)": (
+            f"on_cancel must be a function of (what the tool returned, ToolContext), but is {self.on_cancel!r}": (
                 self.on_cancel is not None and not callable(self.on_cancel)
             ),
-            "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
+            f"result_type must be a type that pydantic can validate, but is {self.result_type!r}": not _is_type(
+                self.result_type
+            ),
             f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
         }
+
+
+def _told(time: timedelta | None) -> str:
+    return "None" if time is None else f"{time.total_seconds():g} s"
 
 
 class TypedTool(Tool, Generic[P, R]):

@@ -31,10 +31,10 @@ class Approvals(AgentFeature, in_files=True):
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that the times are possible. `agent`: whose feature it is."""
         return {
-            "Approvals: timeout must be more than 0 seconds, or None": (
+            f"Approvals: timeout must be more than 0 seconds, or None, but is {self.timeout!r}": (
                 self.timeout is not None and as_timedelta(self.timeout) <= timedelta(0)
             ),
-            "Approvals: reminder must be 1 second or more, or None": (
+            f"Approvals: reminder must be 1 second or more, or None, but is {self.reminder!r}": (
                 self.reminder is not None and as_timedelta(self.reminder) < SHORTEST_REMINDER
             ),
         }

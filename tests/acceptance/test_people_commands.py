@@ -119,7 +119,7 @@ async def test_a_rule_is_made_listed_and_deleted(in_process: Run, clerk_client: 
     """`approve --remember`, for a run and for its tenant; `rules` lists both, and deletes."""
     await start_clerk(clerk_client, "r-1", tenant="acme")
     wrong = await in_process("approve", "r-1", "call_1", "--for", "tenant")
-    assert (wrong.code, "--for goes with --remember" in wrong.err) == (2, True)
+    assert (wrong.code, "which says where a rule counts; add --remember" in wrong.err) == (2, True)
     remembered = await in_process("approve", "r-1", "call_1", "--remember", "--for", "tenant", "--by", "Ada")
     assert remembered.code == 0
     assert "refund is approved.\nThe rule refund-" in remembered.out
@@ -256,10 +256,10 @@ async def test_the_cancel_command_ends_a_run_as_cancelled(in_process: Run, clerk
 
 NOT_SO: list[tuple[list[str], str]] = [
     (["send", "nobody", "x"], "there is no run 'nobody' on this server"),
-    (["send", "nobody", " "], "the text is empty"),
+    (["send", "nobody", " "], "the text is ' '; give one that says something"),
     (["approve", "nobody", "c"], "there is no run 'nobody'"),
     (["approve", "x", "--arguments", "{"], "--arguments is not JSON"),
-    (["approve", "x", "--arguments", "[]"], '--arguments must be a JSON object like {"order": 7}'),
+    (["approve", "x", "--arguments", "[]"], '--arguments is []; it must be a JSON object like {"order": 7}'),
     (["approve", "x", "--arguments", "{}", "--edit"], "--edit and --arguments do not go together"),
     (["answer", "x"], "give the answer"),
     (["answer", "x", "a", "b", "c"], "the answer in quotes"),

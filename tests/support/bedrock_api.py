@@ -80,7 +80,9 @@ class BedrockApi:
             if "toolUse" in block:
                 named = {name: block["toolUse"][name] for name in ("toolUseId", "name")}
                 events.append(aws_frame("contentBlockStart", {"start": {"toolUse": named}, **at}))
-                pieces = [{"toolUse": {"input": part}} for part in cut(json.dumps(block["toolUse"]["input"]), 7)]
+                pieces: list[dict[str, Any]] = [
+                    {"toolUse": {"input": part}} for part in cut(json.dumps(block["toolUse"]["input"]), 7)
+                ]
             else:
                 pieces = [{"text": part} for part in cut(block["text"], piece_of(reply))]
             events += [aws_frame("contentBlockDelta", {"delta": piece, **at}) for piece in pieces]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,7 +45,7 @@ async def lab(model: OpenAIServer) -> AsyncIterator[MemoryLab]:
 @given(written_streams())
 async def test_a_run_executes_what_was_written_once_or_asks_again(lab: MemoryLab, written: WrittenStream) -> None:
     RAN.clear()
-    first = iter([Turn(events=list(written.data))])
+    first = iter([Turn(events=cast("Any", [*written.data]))])
     ran = await lab.run(lambda _body, nth: next(first, Turn("again")) if nth == 0 else Turn("done"), agent="clerk")
     if written.has_failed:
         assert RAN == []

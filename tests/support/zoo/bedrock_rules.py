@@ -60,8 +60,9 @@ def _check_blocks(blocks: list[Json], at: int) -> None:
         if any("text" in part and not part["text"].strip() for part in parts):
             where = f"messages.{at}.content.{number}"
             raise Refusal(f"The text field in the ContentBlock object at {where} is blank. Add text to the text field.")
-        linked: Json = block.get("toolUse") or block.get("toolResult") or {}
-        if linked and not LEGAL.fullmatch(call_id := linked["toolUseId"]):
+        call: Json = block.get("toolUse") or block.get("toolResult") or {}
+        call_id = call.get("toolUseId", "x")
+        if not LEGAL.fullmatch(call_id):
             where = f"messages.{at + 1}.member.content.{number + 1}.member.toolUse.toolUseId"
             raise Refusal(f"Value '{call_id}' at '{where}' failed to satisfy constraint: pattern: [a-zA-Z0-9_-]+")
 
