@@ -76,7 +76,6 @@ class BedrockApi:
         events = [aws_frame("messageStart", {"role": "assistant"})]
         for index, block in enumerate(reply["output"]["message"]["content"]):
             at = {"contentBlockIndex": index}
-            pieces: list[dict[str, Any]]
             if "toolUse" in block:
                 named = {name: block["toolUse"][name] for name in ("toolUseId", "name")}
                 events.append(aws_frame("contentBlockStart", {"start": {"toolUse": named}, **at}))
