@@ -204,7 +204,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["start", "support", " "], {}, '"prompt" is empty'),
     (["start", "support", "x", "--max-steps", "0"], {}, '"max_steps" is 0'),
     (["start", "support", "x", "--input", "{"], {}, "--input is not JSON"),
-    (["start", "support", "x", "--input", "[]"], {}, "--input must be a JSON object"),
+    (["start", "support", "x", "--input", "[]"], {}, "--input is []; it must be a JSON object"),
     (["start", "support", "x", "--input", '{"promt": 1}'], {}, 'did you mean "prompt"?'),
     (["show", "nobody"], {}, "there is no run 'nobody' on this server; see `mulligan list`"),
     (["tail", "nobody"], {}, "there is no run 'nobody'"),
