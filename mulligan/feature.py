@@ -1,6 +1,9 @@
-"""What the author of a feature imports for its part in the workflow (docs/features.md). Provisional in all 0.x."""
+"""What the author of a feature imports (docs/features.md). Provisional in all 0.x."""
 
+from mulligan.features.parts import Parts
+from mulligan.features.tool_option import ToolOption
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain
 from mulligan.workflows.running_agent import RunningAgent
@@ -14,11 +17,14 @@ __all__ = [
     "ModelAnswer",
     "ModelCall",
     "NoResult",
+    "Parts",
     "RejectedAnswer",
+    "RunContext",
     "RunningAgent",
     "Schedule",
     "StepAgain",
     "StepCall",
+    "ToolOption",
     "ToolOutcome",
     "Wait",
     "WaitKind",

@@ -46,15 +46,17 @@ class Feature:
 
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
+        feature: Its name; "": the last part of its module's.
+        option_type: The type of what its `ToolOption` pins for a tool, if it has one.
         schedules: How its activities are scheduled, by their types.
-        workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
     """
 
     facts_type: ClassVar[type[BaseModel] | None] = None
+    feature: ClassVar[str] = ""
+    option_type: ClassVar[Any] = None
     schedules: ClassVar[Mapping[str, Schedule]] = {}
-    workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
 
     def __init__(self, agent: RunningAgent) -> None:
@@ -67,15 +69,23 @@ class Feature:
     @classmethod
     def name(cls) -> str:
         """Return the feature's name in the list of features."""
-        return cls.__module__.rpartition(".")[2]
+        return cls.feature or cls.__module__.rpartition(".")[2]
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
 
-        By default: if the agent is declared with it, or if no agent can be (it has no `facts_type`).
+        By default: if the agent, or a tool, is declared with it, or if neither can be (`facts_type`, `option_type`).
         """
-        return cls.facts_type is None or cls.name() in turn.facts.features
+        name = cls.name()
+        if cls.option_type is not None and any(name in each.features for each in turn.facts.tools.values()):
+            return True
+        return name in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
+
+    @classmethod
+    def pinned_for(cls, call: StepCall) -> Any:
+        """What its `ToolOption` has pinned for the tool of a call, as JSON; None: nothing."""
+        return None if call.facts is None else call.facts.features.get(cls.name())
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from temporalio import workflow
 
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES, parts
+from mulligan.features import FEATURES, OWN
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.scheduling import SCHEDULES as CORE_SCHEDULES
@@ -19,12 +19,8 @@ from mulligan.workflows.waits import Wait
 LOADED_FEATURES = "mulligan_loaded_features"
 """The name of the function by which a worker tells its workflows the features of its loaded modules. There is no registry in
 the process: two workers may have loaded different ones."""
-FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(
-    getattr(module, "".join(word.title() for word in module.__name__.rpartition(".")[2].split("_")))
-    for module in parts("workflows")
-    if not hasattr(module, "WORKFLOWS")
-)
-"""Mulligan's own, in the order of the list. A part with `WORKFLOWS` has workflows of its own, and no part in a run."""
+FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(kind for each in OWN if (kind := each.workflow) is not None)
+"""Mulligan's own, in the order of the list."""
 
 
 class MissingFeatureError(Exception):

@@ -29,6 +29,9 @@ class StepCall:
         after_untrusted: Whether what makes it had read a result that others may have written, in the same step.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
         waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
+        timeout: Seconds for which it waits for a person; None: no limit. A feature may set it.
+        reminder: Seconds after which that is reported; None: never. A feature may set it.
+        is_request_written: Whether there is a span of the request to a person, if the model's call asks one.
         foreign_results: The untrusted results that whoever approves it is shown.
         request: The input of its activity, as soon as the call runs. Features may change it before.
     """
@@ -43,6 +46,9 @@ class StepCall:
     after_untrusted: bool = False
     is_stopped: bool = False
     waits_for: Literal["approval", "question"] | None = field(init=False)
+    timeout: float | None = None
+    reminder: float | None = None
+    is_request_written: bool = True
     foreign_results: ForeignResults | None = None
     request: CallTool | None = None
 

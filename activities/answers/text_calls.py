@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -29,13 +28,6 @@ class TextCalls(Protocol):
         ...
 
 
-@cache
-def _by_feature() -> Mapping[str, Any]:
-    """Loaded when it is needed: a feature's module may import what needs this one."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in parts("activities")}
-    return {name: module for name, module in modules.items() if hasattr(module, "read_calls")}
-
-
 def text_calls_of(agent: Agent) -> TextCalls | None:
     """How calls stand in the text of an agent's answers; None if it has no such feature."""
-    return next((each for name, each in _by_feature().items() if agent.has_feature(name)), None)
+    return next((each.text_calls for each in OWN if agent.has_feature(each.name) and each.text_calls is not None), None)

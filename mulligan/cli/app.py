@@ -36,7 +36,7 @@ from mulligan.cli.start import start
 from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
-from mulligan.features import parts
+from mulligan.features import OWN
 
 app = CommandApp(
     cls=Commands,
@@ -68,7 +68,7 @@ for each in (
         deny,
         answer,
     ),
-    *(send, stop, cancel, agents, serve, codec_server, *(each for part in parts("cli") for each in part.COMMANDS)),
+    *(send, stop, cancel, agents, serve, codec_server, *(each for parts in OWN for each in parts.commands or ())),
 ):
     app.command(_NAMES.get(each.__name__))(each)
 app.add_typer(schedule, name="schedule")

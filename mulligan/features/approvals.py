@@ -1,18 +1,25 @@
-"""`Approvals`: the defaults for the calls of an agent's tools that wait for a person."""
+"""The options of tools whose calls wait for a person, and `Approvals`: an agent's defaults for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
 
 from mulligan.durations import as_timedelta, seconds
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.tool import SHORTEST_REMINDER
+from mulligan.features.tool_option import ToolOption, Traits
+from mulligan.tool import is_role
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.tool import Tool
+
+SHORTEST_REMINDER = timedelta(seconds=1)
+"""The least time before a reminder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +46,46 @@ class Approvals(AgentFeature, in_files=True):
             ),
         }
 
-    def tool_defaults(self) -> Mapping[str, float | None]:
-        """The times for tools that have none of their own."""
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalsOption(ToolOption):
+    """Whether a person is asked about a call, or asked for its result; and the times of that wait."""
+
+    needs_approval: bool | str | Callable[..., Any] = False
+    approval_timeout: float | timedelta | None = None
+    approval_reminder: float | timedelta | None = None
+    asks_person: bool = False
+
+    def faults(self, tool: Tool) -> dict[str, bool]:
+        """Check the values: a mistyped one would mean that nobody is asked; and refuse two questions about one call."""
+        needs, timeout, reminder = self.needs_approval, self.approval_timeout, self.approval_reminder
         return {
-            "approval_timeout": None if self.timeout is None else seconds(self.timeout),
-            "approval_reminder": None if self.reminder is None else seconds(self.reminder),
+            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
+                isinstance(needs, bool) or callable(needs) or (isinstance(needs, str) and is_role(needs))
+            ),
+            "approval_timeout must be more than 0 seconds, or None": (
+                timeout is not None and as_timedelta(timeout) <= timedelta(0)
+            ),
+            "approval_reminder must be 1 second or more, or None": (
+                reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
+            ),
+            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
+                self.asks_person and needs
+            ),
         }
+
+    def pin(self, tool: Tool, agent: Agent) -> JsonValue:
+        """The times that are set, here or for the agent, where calls of `tool` may wait for a person."""
+        if not (tool.asks or tool.traits.asks_first):
+            return None
+        default = agent.feature(Approvals) or Approvals()
+        timeout = default.timeout if self.approval_timeout is None else self.approval_timeout
+        reminder = default.reminder if self.approval_reminder is None else self.approval_reminder
+        given = {"timeout": timeout, "reminder": reminder}
+        times: dict[str, JsonValue] = {name: seconds(time) for name, time in given.items() if time is not None}
+        return times or None
+
+    @property
+    def traits(self) -> Traits:
+        """Who is asked before a call, and whether it is a question."""
+        return Traits(policy=self.needs_approval, is_question=self.asks_person)

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import BaseModel, Field
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from mulligan.wire.checked_result import MOST_SECONDS
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettleDeferred
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome, without_arguments
@@ -39,6 +41,13 @@ _ENDED = {
 }
 
 
+class DeferredFacts(BaseModel):
+    """What was pinned for a deferred tool."""
+
+    timeout: Annotated[float, Field(ge=0, le=MOST_SECONDS)] | None = None
+    on_cancel: bool = False
+
+
 class Deferred(Feature):
     """The deferred calls of one agent."""
 
@@ -52,6 +61,7 @@ class Deferred(Feature):
             waits=False,
         ),
     }
+    option_type = DeferredFacts
     waits: ClassVar = (DeferredWait,)
 
     @classmethod
@@ -68,7 +78,7 @@ class Deferred(Feature):
         """Run the body, unless an earlier workflow run has, and wait for the result."""
         waits = self.agent.waits
         wait = waits.carried(DeferredWait, call.call.id)
-        if wait is None and (call.facts is None or not call.facts.deferred):
+        if wait is None and self.pinned_for(call) is None:
             ended = await then(call)
             if ended.deferred is None:
                 return ended
@@ -97,7 +107,7 @@ class Deferred(Feature):
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=call.facts.deferred_timeout if call.facts else None,
+            timeout=self._facts(call).timeout,
         )
 
     async def _end_of(
@@ -145,9 +155,12 @@ class Deferred(Feature):
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
-        if end in ("stopped", "cancelled") and call.facts and call.facts.on_cancel and not wait.is_timer:
+        if end in ("stopped", "cancelled") and self._facts(call).on_cancel and not wait.is_timer:
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
+
+    def _facts(self, call: StepCall) -> DeferredFacts:
+        return DeferredFacts.model_validate(self.pinned_for(call) or {})
 
     def _remember(self, wait: DeferredWait, how: str) -> None:
         self.agent.waits.remember(wait, f"{how} at {iso(workflow.time())}")

@@ -33,6 +33,7 @@ class Guarded(Feature):
     """The untrusted results that one agent has read. They count however the conversation that is sent changes later."""
 
     facts_type = GuardedFacts
+    option_type = bool
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
@@ -82,7 +83,7 @@ class Guarded(Feature):
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result."""
         guard, decision = self._results.guard, call.record.decision
-        if guard is None or call.facts is None or not call.facts.consequential:
+        if guard is None or not self.pinned_for(call):
             return None
         if decision is not None and decision.decision == "approve":
             return None

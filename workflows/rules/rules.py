@@ -51,6 +51,9 @@ _ASK_TENANT = Schedule(
 )
 
 
+WORKFLOWS = (TenantRules,)
+
+
 class Rules(Feature):
     """The rules of one agent's run. Those of the tenant are asked for at each call, so that a deleted one ends at once.
 
@@ -58,7 +61,6 @@ class Rules(Feature):
     """
 
     schedules: ClassVar = {FIND_TENANT_RULES: _ASK_TENANT, ADD_TENANT_RULE: _ASK_TENANT}
-    workflows: ClassVar = (TenantRules,)
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
@@ -78,7 +80,7 @@ class Rules(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether calls of the turn may need an approval."""
-        return turn.facts.guarded or any(each.asks_person or each.consequential for each in turn.facts.tools.values())
+        return turn.facts.guarded or any(each.asks for each in turn.facts.tools.values())
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Approve a call in place of a person if a rule says so."""

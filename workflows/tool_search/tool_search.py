@@ -39,6 +39,7 @@ class ToolSearch(Feature):
     """
 
     facts_type = ToolSearchFacts
+    option_type = bool
     schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT)}
 
     def __init__(self, agent: RunningAgent) -> None:
@@ -53,7 +54,7 @@ class ToolSearch(Feature):
 
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """A tool that the model calls counts as found: its schema is in the call's error, or was guessed."""
-        on_demand = [call.call.name for call in calls if call.facts is not None and call.facts.on_demand]
+        on_demand = [call.call.name for call in calls if self.pinned_for(call)]
         self._add(on_demand)
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
@@ -96,7 +97,7 @@ class ToolSearch(Feature):
                 names = names_in(message) or []
                 if isinstance(message, AssistantMessage):
                     called = [call.name for call in message.tool_calls]
-                    names = [name for name in called if name in tools and tools[name].on_demand]
+                    names = [name for name in called if name in tools and self.name() in tools[name].features]
                 self._found = with_new(self._found, names)
             self._finds = [(0, self._found)] if self._found else []
         return self._found
