@@ -165,7 +165,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         local=tool.local,
         mcp=mcp,
         may_ask_person=tool.asks,
-        makes_calls=any(each.calling for each in agent.all_features if each.name == tool.feature),
+        makes_calls=tool.calls_others is not None,
         feature=tool.feature,
         role=tool.role,
         untrusted=tool.trust == "untrusted",

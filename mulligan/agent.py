@@ -266,7 +266,7 @@ class Agent(Generic[OutputT]):
 
     def hides(self, name: str) -> bool:
         """Whether the model does not see the tool of a name, as only a feature calls it. It sees the tools of features."""
-        is_hidden = any(each.calling.hides(name) for each in self.all_features if each.calling is not None)
+        is_hidden = any(each.calls_others.hides(name) for each in self.feature_tools if each.calls_others is not None)
         return is_hidden and not any(each.name == name for each in self.feature_tools)
 
     def mcp_server(self, name: str) -> McpServer | None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
@@ -25,6 +25,9 @@ from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
 from mulligan.schema.plain_function import callable_name, plain_function
 from mulligan.schema.schema_arguments import SchemaArguments
+
+if TYPE_CHECKING:
+    from mulligan.wire.agent_facts import HiddenTool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,6 +140,18 @@ class ToolOptions(TypedDict, total=False):
     options: Sequence[ToolOption]
 
 
+class CallsOthers(Protocol):
+    """What a tool that calls others says of these."""
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see one of the agent's tools, as only calls of this one call it. `name`: the tool's."""
+        ...
+
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
+        """The description of this tool, by the tools that it hides: `functions`."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
     """A function and what a model and Temporal must know about it. `@tool` makes one, and `from_schema`.
@@ -177,6 +192,8 @@ class Tool:
     """Set for a tool of an MCP server: the name of the server; None for a tool of this process."""
     asks: bool = False
     """Set for a tool of an MCP server: whether the server may ask a person during a call."""
+    calls_others: CallsOthers | None = None
+    """Set for a tool of a feature whose calls do nothing but by calls of others: which these are."""
 
     @staticmethod
     def from_schema(

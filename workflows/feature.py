@@ -11,7 +11,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import Message, Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mulligan.workflows.step_call import StepCall
     from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
+
+
+AfterDecision = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class EndTurn(Exception):
@@ -73,7 +76,7 @@ class Feature:
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
+        """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `cut_short` are not called.
 
         By default: if the agent, or a tool, is declared with it, or if neither can be (`facts_type`, `option_type`).
         """
@@ -124,16 +127,15 @@ class Feature:
         """Stand around a call that runs, or carry it out."""
         return await then(call)
 
-    def check_decision(self, wait: PersonWait, decision: Decide) -> None:
+    def deciding(self, wait: PersonWait, decision: Decide) -> AfterDecision | None:  # noqa: ARG002
         """A person decides on a call that waits for approval. Nothing must change yet.
+
+        Returns what is to be done as soon as the decision is made; its result is what the person is told beside that.
 
         Raises:
             UpdateRefusedError: the decision is not possible.
         """
-
-    async def decided(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:  # noqa: ARG002
-        """A person has decided on a call that waited for approval. Returns what the person is told beside that."""
-        return {}
+        return None
 
     def settled(self, call: StepCall, outcome: ToolOutcome) -> None:
         """A call has its result."""
@@ -150,15 +152,8 @@ class Feature:
         """Whether requests need a message as it is, so that other features leave nothing of it out."""
         return False
 
-    async def calls_failed(self) -> None:
-        """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
-
     def cut_short(self) -> None:
         """The step has ended before its answer was accepted, as the turn is over. Each of its calls has a result."""
-
-    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:  # noqa: ARG002
-        """A call of the step starts the run of a sub-agent. Returns the input of that run."""
-        return run_input
 
     def for_resume(self, state: ResumeState) -> None:
         """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from mulligan.foreign_results import ForeignResults
 from mulligan.values import Decision, ToolCall
@@ -32,6 +33,7 @@ class StepCall:
         timeout: Seconds for which it waits for a person; None: no limit. A feature may set it.
         reminder: Seconds after which that is reported; None: never. A feature may set it.
         is_request_written: Whether there is a span of the request to a person, if the model's call asks one.
+        handed_down: Fields of the input of the run that it starts, if its tool is an agent. Features may set them before.
         foreign_results: The untrusted results that whoever approves it is shown.
         request: The input of its activity, as soon as the call runs. Features may change it before.
     """
@@ -49,6 +51,7 @@ class StepCall:
     timeout: float | None = None
     reminder: float | None = None
     is_request_written: bool = True
+    handed_down: Mapping[str, Any] = field(default_factory=dict)
     foreign_results: ForeignResults | None = None
     request: CallTool | None = None
 

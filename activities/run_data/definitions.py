@@ -200,12 +200,11 @@ def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
 
 def _described(agent: Agent, tools: Sequence[ToolDefinition], hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
     """The tools that the model sees: those of features with descriptions that tell of the tools that these hide."""
-    calling = {feature.name: each for feature in agent.all_features if (each := feature.calling) is not None}
-    texts: dict[str | None, str] = {
-        name: feature.describe([each for each in hidden if feature.hides(each.name)])
-        for name, feature in calling.items()
+    described = {
+        tool.name: others.describe([each for each in hidden if others.hides(each.name)])
+        for tool in agent.feature_tools
+        if (others := tool.calls_others) is not None
     }
-    described = {tool.name: texts[tool.feature] for tool in agent.feature_tools if tool.feature in texts}
     return [tool.model_copy(update={"description": described.get(tool.name, tool.description)}) for tool in tools]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import JsonValue
 
@@ -14,7 +14,6 @@ from mulligan.features.parts import Parts
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.tool import Tool
-    from mulligan.wire.agent_facts import HiddenTool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +27,6 @@ class Needs:
     models: Sequence[str | Model] = ()
     instructions: Callable[[], str] = str
     storage: bool = False
-
-
-class CallingTools(Protocol):
-    """A feature whose tools make calls of others."""
-
-    def hides(self, name: str) -> bool:
-        """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
-        ...
-
-    def describe(self, functions: Sequence[HiddenTool]) -> str:
-        """The description of the tools that it adds, by the tools that it hides: `functions`."""
-        ...
 
 
 class AgentFeature:
@@ -85,8 +72,3 @@ class AgentFeature:
     def needs(self, models: Sequence[str]) -> Needs:
         """What runs with it need beside the agent's own. `models`: the run's (`provider:NAME`)."""
         return Needs()
-
-    @property
-    def calling(self) -> CallingTools | None:
-        """What its tools do with others, if they do nothing but by calls of these; None: they do not."""
-        return None

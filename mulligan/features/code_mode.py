@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -104,12 +104,7 @@ class CodeMode(AgentFeature, in_files=True):
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `run_code`. `agent`: whose feature it is."""
-        return (run_code,)
-
-    @property
-    def calling(self) -> CodeMode:
-        """Its tool does nothing but by the calls that scripts make."""
-        return self
+        return (replace(run_code, calls_others=self),)
 
     def hides(self, name: str) -> bool:
         """Whether a tool is called in scripts only. `name`: the tool's."""

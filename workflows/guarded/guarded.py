@@ -14,7 +14,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.step_call import StepCall
 
@@ -81,7 +81,12 @@ class Guarded(Feature):
             self.agent.turn.result.trust = "untrusted"
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
-        """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result."""
+        """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result.
+
+        A sub-agent's prompt is written by a model that has read these results, and its calls are guarded as well.
+        """
+        if call.facts is not None and call.facts.agent is not None:
+            call.handed_down = {"foreign_results": self._read_before(call).for_other_run()}
         guard, decision = self._results.guard, call.record.decision
         if guard is None or not self.pinned_for(call):
             return None
@@ -106,10 +111,6 @@ class Guarded(Feature):
             call.record.untrusted = True
             self._results.add(ForeignResult.of(call.call.id, call.call.name, outcome.text, self._step))
 
-    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:
-        """A sub-agent's prompt is written by a model that has read these results, and its calls are guarded as well."""
-        return run_input.model_copy(update={"foreign_results": self._read_before(call).for_other_run()})
-
     def for_resume(self, state: ResumeState) -> None:
         """Add the results for a run that goes on with this conversation, or is forked from it."""
         if state.fork is None:
@@ -127,7 +128,7 @@ class Guarded(Feature):
         """Continue with what `dump` returned."""
         self._results = ForeignResults.model_validate(state)
 
-    def _read_before(self, call: StepCall | CallTool) -> ForeignResults:
+    def _read_before(self, call: StepCall) -> ForeignResults:
         """What was read before a call was written; a script that makes it may have read results of its own step."""
         return self._results.before(self._step + call.after_untrusted)
 
