@@ -191,7 +191,8 @@ class Agent(Generic[OutputT]):
     @property
     def finds_tools(self) -> bool:
         """Whether the model must find some of the tools before it sees them."""
-        return any(each.traits.is_unseen for each in [*self.listed_tools, *self.mcp])
+        sources: list[Tool | McpServer] = [*self.listed_tools, *self.mcp]
+        return any(each.traits.is_unseen for each in sources)
 
     @property
     def may_read_untrusted(self) -> bool:

@@ -89,7 +89,7 @@ class Parts:
         text_calls: The calls in the text of answers.
         goes_on: What it has to say before a run goes on from another one.
         words: The types of its activities, and what others must know of them and of its own workflows.
-        commands: The commands of `mulligan` that it adds.
+        commands: The commands of `mulligan` that it adds, `async def`.
         paths: What it serves beside the API.
         pages: What it adds to the console.
     """

@@ -63,8 +63,8 @@ def _first_sentence(text: str) -> str:
 
 
 def all_hooks() -> Mapping[str, Mapping[str, tuple[str, list[str]]]]:
-    agents = [kind for each in OWN if (kind := each.agent) is not None]
-    flows = [kind for each in OWN if (kind := each.workflow) is not None]
+    agents = [each.agent for each in OWN if each.agent is not None]
+    flows = [each.workflow for each in OWN if each.workflow is not None]
     described = _attributes(Parts)
     parts = {name: (described[name], [each.name for each in OWN if name in each.places]) for name in KINDS}
     return {

@@ -137,6 +137,6 @@ def test_a_tool_needs_no_approval_and_a_wait_has_no_end_unless_that_is_said() ->
     assert pinned_options(say, Agent(name="a", model="openai:m")) == {}
     asked = tool(needs_approval=True)(say.function)
     for own, pins in (({}, {}), ({"timeout": 5, "reminder": 60}, {"approvals": {"timeout": 5.0, "reminder": 60.0}})):
-        agent = Agent(name="a", model="openai:m", features=[Approvals(**own)])  # type: ignore[arg-type]
+        agent = Agent(name="a", model="openai:m", features=[Approvals(**own)])
         assert pinned_options(asked, agent) == pins
         assert pinned_options(say, agent) == {}

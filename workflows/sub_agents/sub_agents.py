@@ -126,6 +126,7 @@ class SubAgents(Feature):
         self._open[call.call.id] = running
         with self.agent.running(call):
             running.task = asyncio.create_task(self._run_and_record(running))
+            assert self.agent.step_calls is not None
             self.agent.step_calls.tasks.append(running.task)
             try:
                 # A cancellation, which may come twice, does not end the task: it ends when the run has, and its span is

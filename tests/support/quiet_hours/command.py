@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def quiet(place: str = "the house") -> int:
+async def quiet(place: str = "the house") -> int:
     """Say whether it is quiet in a place."""
     print(f"It is quiet in {place}.")
     return 0
