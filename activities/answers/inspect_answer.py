@@ -106,13 +106,12 @@ async def inspect_answer(
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
         provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
     )
-    functions = UserFunctions(request, agent, services)
     inspection = _Inspection(
         services=services,
         request=request,
         agent=agent,
         tools=tools,
-        functions=functions,
+        functions=UserFunctions(request, agent, services),
         message=message,
         parsed=[await parse_arguments(call.arguments) for call in message.tool_calls],
         raw_calls=raw_calls,

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from mulligan.activities.models._json_fields import as_text
-from mulligan.activities.models.context_overflow import tells_overflow
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import well_formed
@@ -35,6 +34,25 @@ _OF_ANOTHER_KEY = re.compile(r"\b[A-Z]\w+Exception\b|\blitellm\.|^\w+ error:|\b(
 """In the messages of gateways whose own key at a provider was refused: "litellm.AuthenticationError: AnthropicException
 - …", "openai error: Incorrect API key provided" (Portkey)."""
 
+_OVERFLOW_STATUSES = frozenset({400, 413, 422})
+_OVERFLOW = re.compile(
+    "|".join(
+        (
+            r"context_(length|window|size)_?exceed|ContextWindowExceeded",  # OpenAI and its followers; LiteLLM
+            r"\bcontext (length|window|size)\b.{0,40}\b(exceed|overflow|limit)|\bcontext.{0,20}overflow",
+            # MiniMax, LM Studio; OpenAI, vLLM, SGLang, Mistral, OpenRouter, llama.cpp
+            r"\b(maximum|exceed\w*|larger|longer|beyond|greater|over)\b.{0,80}\bcontext (length|window|size)\b",
+            r"\bprompt is too long|\binput is too long|too many (input |prompt )?tokens",  # Anthropic, Bedrock
+            r"\bmaximum prompt length\b|\bprompt exceeds|exceeded model token limit",  # xAI, GLM, Kimi
+            r"\binput token count\b.{0,40}\bexceed",  # Google
+            r"\btokens` \+ `max_new_tokens`? must be|`inputs` tokens \+",  # Together, TGI
+        )
+    ),
+    re.IGNORECASE,
+)
+_OTHER_LIMITS = re.compile(r"\bper (second|minute|hour|day)\b|\bTPM\b|rate.?limit", re.IGNORECASE)
+"""Of a rate: Groq answers 413 to a request that has more tokens than a minute allows."""
+
 
 def error_of_status(
     status: int,
@@ -58,6 +76,11 @@ def error_of_status(
         hint = " (The conversation is too long for the model; the feature `Compaction` sums up its older part.)"
     text = f"The model's endpoint refused the request ({status}): {message}{hint}"
     return ModelRequestError(text, status=status, request_id=request_id, is_overflow=is_overflow)
+
+
+def tells_overflow(status: int, message: str) -> bool:
+    """Whether an endpoint has refused a request as too long for the model."""
+    return status in _OVERFLOW_STATUSES and bool(_OVERFLOW.search(message)) and not _OTHER_LIMITS.search(message)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -19,6 +19,7 @@ OnCall = Callable[[int, str, str, str], None]
 """A function that takes what the model writes of a call: the call's number in the answer, from 0, its id ("": there is none
 yet), the name of its tool, and the next piece of its arguments, which may be empty."""
 MistakeKind = Literal["unknown_tool", "invalid_arguments", "invalid_json"]
+"""What is wrong with a call that an endpoint refused."""
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from mulligan.cli._mcp_tools import add_mcp_tools
 from mulligan.cli._steps import counted, short
 from mulligan.cli._terminal import AgentFiles, AsJson, Modules, out, print_json, print_progress
 from mulligan.schema.printable import json_line, printable
+
+if TYPE_CHECKING:
+    from mulligan.agent import Agent
 
 WAITS = {
     "approval": "needs approval  ",
@@ -70,12 +72,10 @@ async def agents(
     endpoints = all_endpoints(loaded.registry, settings().endpoints)
     for warning in warnings:
         print_progress(f"warning: {warning}")
-    descriptions = [
-        {**agent_json(agent), **_endpoints_json(agent, endpoints), **loaded.registry.files.listed(agent.name)}
-        for agent in _sorted(loaded.registry.agents)
-    ]
+    declared, listed = _sorted(loaded.registry.agents), loaded.registry.files.listed
+    descriptions = [{**agent_json(one), **_endpoints_json(one, endpoints), **listed(one.name)} for one in declared]
     if mcp:
-        await add_mcp_tools(zip(_sorted(loaded.registry.agents), descriptions, strict=True))
+        await _add_mcp_tools(zip(declared, descriptions, strict=True))
     if as_json:
         print_json(descriptions)
         return
@@ -86,6 +86,19 @@ async def agents(
 
 def _sorted(agents: Mapping[str, Any]) -> list[Any]:
     return [agent for _, agent in sorted(agents.items())]
+
+
+async def _add_mcp_tools(agents: Iterable[tuple[Agent, dict[str, Any]]]) -> None:
+    """Add the tools that each server offers to its JSON, those that are left out, or why it is not there."""
+    from mulligan.doctor.mcp_servers import list_tools
+
+    rows = [(server, row) for agent, shown in agents for server, row in zip(agent.mcp, shown["mcp"], strict=True)]
+    for (_, row), listing in zip(rows, await list_tools(server for server, _ in rows), strict=True):
+        if isinstance(listing, str):
+            row["unavailable"] = listing
+        else:
+            row["tools"] = [definition.name for _, definition, _ in listing.tools]
+            row["left_out"] = listing.left_out
 
 
 def _print_others(endpoints: Mapping[str, Any], tools: list[str]) -> None:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
 
     from mulligan.cli._sub_runs import SubRun
-    from mulligan.client.history_size import ChainSize
-    from mulligan.client.read_run import RunEnd
+    from mulligan.client.read_run import ChainSize, RunEnd
     from mulligan.values import WaitingFor
 
 MOST_FORKS, SECONDS_FOR_FORKS = 20, 10.0
@@ -148,8 +147,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
 
     from mulligan.cli._sub_runs import read_sub_runs
     from mulligan.client.find_runs import describe_run
-    from mulligan.client.history_size import size_of_chain
-    from mulligan.client.read_run import RunEnd, query_run, wait_for_end
+    from mulligan.client.read_run import RunEnd, query_run, size_of_chain, wait_for_end
     from mulligan.client.wait_reader import WaitReader, is_without_worker
 
     waiting = await WaitReader(client).read(handle.id)

@@ -13,8 +13,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 
-from mulligan.client.history_size import size_of_chain
-from mulligan.client.read_run import read_steps
+from mulligan.client.read_run import read_steps, size_of_chain
 from mulligan.devserver import DevServer
 from tests.support.command_fixtures import ROOT, Run
 from tests.support.temporal import connect_to

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 
 from mulligan import connect, resume_run
-from mulligan.client.history_size import ChainSize, size_of_chain
+from mulligan.client.read_run import ChainSize, size_of_chain
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

@@ -13,7 +13,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer
 
 from mulligan import Agent, Say, Script, ToolContext, connect, data_converter, tool
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.tools import ask_person
 from mulligan.worker.loading import load_agents

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, CodeMode, connect, fork_run
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents

@@ -14,7 +14,7 @@ import pytest
 from mulligan import Agent, Call, McpServer, Say
 from mulligan.activities.mcp.call_result import result_text
 from mulligan.activities.mcp.servers import Listing, McpServers
-from mulligan.cli._mcp_tools import add_mcp_tools
+from mulligan.cli.agents import _add_mcp_tools
 from mulligan.doctor.mcp_servers import check_mcp
 from mulligan.mcp import McpError
 from mulligan.testing import ScriptedModel, run_agent
@@ -109,7 +109,7 @@ async def test_the_doctor_and_the_agents_command_name_the_tools_that_are_left_ou
         agent = Agent(name="a", model="openai:x", mcp=[there, gone])
         found = {(each.state, each.text) for each in await check_mcp(load_agents([agent], []))}
         rows: list[dict[str, Any]] = [{}, {}]
-        await add_mcp_tools([(agent, {"mcp": rows})])
+        await _add_mcp_tools([(agent, {"mcp": rows})])
     of_tool = "MCP server 'odd': the input of 'worse' cannot be read: its inputSchema is not an object. It is left out"
     of_number = "MCP server 'odd': the input of 'number 3' cannot be read: it has no name. It is left out"
     away = "The MCP server `gone` could not be started: there is no /nowhere/server"

@@ -14,7 +14,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from mulligan import connect, fork_run, resume_run
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

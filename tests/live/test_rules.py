@@ -16,7 +16,7 @@ from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from mulligan.cli import rules as rules_command
 from mulligan.client import read_run
 from mulligan.client import rules as tenant_and_run_rules
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.client.rules import delete_rule, read_rules
 from mulligan.wire.approval_rules import TENANT_RULES, rules_id
 from mulligan.worker.loading import load

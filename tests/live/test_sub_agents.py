@@ -15,7 +15,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import InvalidRunInputError, ToolExecutionError
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, Compaction, ModelRequestError, tool
-from mulligan.activities.models.context_overflow import tells_overflow
+from mulligan.activities.models._http_errors import tells_overflow
 from mulligan.errors import from_json
 from mulligan.worker.loading import load_agents
 from tests.support.lab import DONE, call

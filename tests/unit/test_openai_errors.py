@@ -291,4 +291,4 @@ async def test_a_hint_is_about_our_own_key_only(
         found = await error(server, client, Failure(status=401, body=openai_error(message)))
     finally:
         await client.close()
-    assert str(found) == f"The model's endpoint refused the request (401): {message}{hint}"
+    assert found.message == f"The model's endpoint refused the request (401): {message}{hint}"

@@ -24,9 +24,8 @@ from mulligan.cli import show
 from mulligan.cli._live_view import LiveView
 from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
-from mulligan.client.history_size import ChainSize
 from mulligan.client.query_answers import check_answer
-from mulligan.client.read_run import RunEnd
+from mulligan.client.read_run import ChainSize, RunEnd
 from mulligan.client.resumed_run import ResumedRun
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import InvalidRunInputError, UpdateRefusedError

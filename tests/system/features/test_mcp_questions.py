@@ -13,7 +13,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.worker import Replayer
 
 from mulligan import Agent, Call, McpServer, Say, data_converter
-from mulligan.client.history_size import size_of_chain
+from mulligan.client.read_run import size_of_chain
 from mulligan.observe.semconv import DECISION
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.updates import Answer, Pending
