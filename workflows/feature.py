@@ -49,7 +49,7 @@ class Feature:
 
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
-        feature: Its name; "": the last part of its module's.
+        feature: Its name in the list of features: by default the last part of its module's.
         option_type: The type of what its `ToolOption` pins for a tool, if it has one.
         schedules: How its activities are scheduled, by their types.
         waits: The classes of its waits, which are carried over continue-as-new.
@@ -62,6 +62,9 @@ class Feature:
     schedules: ClassVar[Mapping[str, Schedule]] = {}
     waits: ClassVar[tuple[type[Wait], ...]] = ()
 
+    def __init_subclass__(cls) -> None:
+        cls.feature = vars(cls).get("feature") or cls.__module__.rpartition(".")[2]
+
     def __init__(self, agent: RunningAgent) -> None:
         self.agent = agent
 
@@ -70,25 +73,14 @@ class Feature:
         """Set the handlers of its updates and signals, once in a workflow. The agents need not exist yet."""
 
     @classmethod
-    def name(cls) -> str:
-        """Return the feature's name in the list of features."""
-        return cls.feature or cls.__module__.rpartition(".")[2]
-
-    @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `cut_short` are not called.
 
         By default: if the agent, or a tool, is declared with it, or if neither can be (`facts_type`, `option_type`).
         """
-        name = cls.name()
-        if cls.option_type is not None and any(name in each.features for each in turn.facts.tools.values()):
+        if cls.option_type is not None and any(cls.feature in each.features for each in turn.facts.tools.values()):
             return True
-        return name in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
-
-    @classmethod
-    def pinned_for(cls, call: StepCall) -> Any:
-        """What its `ToolOption` has pinned for the tool of a call, as JSON; None: nothing."""
-        return None if call.facts is None else call.facts.features.get(cls.name())
+        return cls.feature in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""

@@ -18,7 +18,7 @@ def check_feature_facts(features: Iterable[Feature], facts: AgentFacts, activity
         InvalidActivityResultError: a worker of another version has written it.
     """
     for feature in features:
-        name = feature.name()
+        name = feature.feature
         pinned = facts.features.get(name)
         of_tools = [tool.features[name] for tool in facts.tools.values() if name in tool.features]
         try:

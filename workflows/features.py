@@ -71,7 +71,7 @@ def with_loaded(loaded: tuple[type[Feature], ...]) -> InstalledFeatures:
     waits: dict[str, type[Wait]] = {PersonWait.name: PersonWait}
     for each in (*FEATURE_CLASSES, *loaded):
         new_waits = {wait.name: wait for wait in each.waits}
-        _check_new(each, "feature", {each.name()}, {*names, *(FEATURES if each in loaded else ())})
+        _check_new(each, "feature", {each.feature}, {*names, *(FEATURES if each in loaded else ())})
         _check_new(each, "wait", new_waits, waits)
         _check_new(each, "activity", each.schedules, schedules)
         if each in loaded and each.begin_turn is not Feature.begin_turn:
@@ -79,10 +79,10 @@ def with_loaded(loaded: tuple[type[Feature], ...]) -> InstalledFeatures:
                 f"{_dotted(each)} has a begin_turn, which is called before it is known what the agent is declared with; "
                 "do it in step."
             )
-        names[each.name()] = each
+        names[each.feature] = each
         schedules |= each.schedules
         waits |= new_waits
-    return InstalledFeatures({each.name(): each for each in loaded}, schedules, waits)
+    return InstalledFeatures({each.feature: each for each in loaded}, schedules, waits)
 
 
 def _check_new(feature: type[Feature], what: str, names: Iterable[str], others: Iterable[str]) -> None:

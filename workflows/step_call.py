@@ -30,6 +30,7 @@ class StepCall:
         after_untrusted: Whether what makes it had read a result that others may have written, in the same step.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
         waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
+        pinned: What the options of its tool have pinned, by the names of their features.
         timeout: Seconds for which it waits for a person; None: no limit. A feature may set it.
         reminder: Seconds after which that is reported; None: never. A feature may set it.
         is_request_written: Whether there is a span of the request to a person, if the model's call asks one.
@@ -48,6 +49,7 @@ class StepCall:
     after_untrusted: bool = False
     is_stopped: bool = False
     waits_for: Literal["approval", "question"] | None = field(init=False)
+    pinned: Mapping[str, Any] = field(init=False)
     timeout: float | None = None
     reminder: float | None = None
     is_request_written: bool = True
@@ -57,6 +59,7 @@ class StepCall:
 
     def __post_init__(self) -> None:
         self.waits_for = self.prepared.waits_for
+        self.pinned = self.facts.features if self.facts is not None else {}
 
     @property
     def role(self) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Protocol
 
 from mulligan.activities.tool_running.find_tool import RunTools
@@ -28,6 +29,12 @@ class TextCalls(Protocol):
         ...
 
 
+@cache
+def _by_feature() -> Mapping[str, TextCalls]:
+    """Loaded when it is needed: a feature's module may import what needs this one."""
+    return {each.name: calls for each in OWN if (calls := each.text_calls) is not None}
+
+
 def text_calls_of(agent: Agent) -> TextCalls | None:
     """How calls stand in the text of an agent's answers; None if it has no such feature."""
-    return next((each.text_calls for each in OWN if agent.has_feature(each.name) and each.text_calls is not None), None)
+    return next((each for name, each in _by_feature().items() if agent.has_feature(name)), None)

@@ -70,7 +70,7 @@ class ToolOption:
     def pin(self, tool: Tool, agent: Agent) -> JsonValue:
         """What the calls of `tool` are scheduled by in runs of `agent`: pinned when a run opens. None: nothing.
 
-        The feature reads it by `Feature.pinned_for`; `mulligan agents --json` shows it. By default these are the values that
+        The feature reads it in `StepCall.pinned`; `mulligan agents --json` shows it. By default these are the values that
         are set, by their names; of an option with one field, its value.
         """
         given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}

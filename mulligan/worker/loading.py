@@ -172,9 +172,9 @@ def _features(registry: Registry, values: Iterable[object]) -> tuple[Parts, ...]
     kinds = filter(_is_own_feature, [*declared, *filter(inspect.isclass, values)])
     features = tuple(dict.fromkeys([*(parts for each in kinds if (parts := each.parts)), *_of_type(Parts, values)]))
     for each in features:
-        if (part := each.workflow) is not None and part.name() != each.name:
+        if (part := each.workflow) is not None and part.feature != each.name:
             raise DeclarationError(
-                f"{part.__module__}.{part.__name__} has the name {part.name()!r}, and its feature {each.name!r}; "
+                f"{part.__module__}.{part.__name__} has the name {part.feature!r}, and its feature {each.name!r}; "
                 "set its attribute `feature`, or rename one."
             )
     for found in (each for feature in features for each in _activities(feature)):

@@ -18,9 +18,9 @@ from mulligan.workflows.feature import Feature
 
 PAGE = Path(__file__).parents[2] / "docs/features.md"
 BEGIN, END = "<!-- hook points: written by `make docs` -->\n\n", "\n<!-- end of the hook points -->"
-NO_HOOKS = {"agent", "name", "feature", "parts", "pinned_for"}
+NO_HOOKS = {"agent", "name", "feature", "parts"}
 """What a feature is asked for, or has, whether it wants or not."""
-MOST_WITH_ONE_USER = 12
+MOST_WITH_ONE_USER = 8
 
 
 def hooks_of(base: type, kinds: Sequence[type]) -> dict[str, tuple[str, list[str]]]:

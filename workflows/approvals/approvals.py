@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.checked_result import MOST_SECONDS
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import Feature
@@ -31,13 +30,13 @@ class Approvals(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether one of the agent's tools, or its guard, may ask a person; or calls have times for that."""
-        return turn.facts.guarded or any(map(_asks, turn.facts.tools.values())) or super().is_used(turn)
+        return turn.facts.guarded or any(each.asks for each in turn.facts.tools.values()) or super().is_used(turn)
 
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """Note how long calls wait for a person, whoever asks."""
         for call in calls:
-            if (pinned := self.pinned_for(call)) is not None:
-                times = PersonTimes.model_validate(pinned)
+            if self.feature in call.pinned:
+                times = PersonTimes.model_validate(call.pinned[self.feature])
                 call.timeout, call.reminder = times.timeout, times.reminder
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
@@ -46,7 +45,3 @@ class Approvals(Feature):
         if call.waits_for is None or (decision is not None and decision.decision == "approve"):
             return None
         return await decide_on_call(self.agent, call)
-
-
-def _asks(tool: ToolFacts) -> bool:
-    return tool.asks

@@ -78,7 +78,7 @@ class Deferred(Feature):
         """Run the body, unless an earlier workflow run has, and wait for the result."""
         waits = self.agent.waits
         wait = waits.carried(DeferredWait, call.call.id)
-        if wait is None and self.pinned_for(call) is None:
+        if wait is None and self.feature not in call.pinned:
             ended = await then(call)
             if ended.deferred is None:
                 return ended
@@ -160,7 +160,7 @@ class Deferred(Feature):
         return await self._record(call, wait, end)
 
     def _facts(self, call: StepCall) -> DeferredFacts:
-        return DeferredFacts.model_validate(self.pinned_for(call) or {})
+        return DeferredFacts.model_validate(call.pinned.get(self.feature) or {})
 
     def _remember(self, wait: DeferredWait, how: str) -> None:
         self.agent.waits.remember(wait, f"{how} at {iso(workflow.time())}")

@@ -50,7 +50,7 @@ class Guarded(Feature):
     @classmethod
     def _concerns(cls, facts: AgentFacts) -> bool:
         may_read = any(each.untrusted for each in facts.tools.values())
-        return may_read or cls.name() in facts.features or bool(facts.definition.provider_tools)
+        return may_read or cls.feature in facts.features or bool(facts.definition.provider_tools)
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """Take over the results that another run has read. Results in a client's conversation have no label: they count."""
@@ -74,7 +74,7 @@ class Guarded(Feature):
             cited = "; ".join(each.title or each.url for each in record.citations)
             for hosted in record.hosted_calls:
                 self._results.add(ForeignResult.of(hosted.id, hosted.name, cited, step - 1))
-        pinned = [each.features.get(self.name()) for each in self.agent.turn.all_facts]
+        pinned = [each.features.get(self.feature) for each in self.agent.turn.all_facts]
         guards = [GuardedFacts.model_validate(each).action for each in pinned if each is not None]
         self._results.guard = strictest((self._results.guard, *guards))
         if self._results.before(step).count:
@@ -88,7 +88,7 @@ class Guarded(Feature):
         if call.facts is not None and call.facts.agent is not None:
             call.handed_down = {"foreign_results": self._read_before(call).for_other_run()}
         guard, decision = self._results.guard, call.record.decision
-        if guard is None or not self.pinned_for(call):
+        if guard is None or not call.pinned.get(self.feature):
             return None
         if decision is not None and decision.decision == "approve":
             return None

@@ -71,7 +71,7 @@ class Once(Feature):
         for call in calls:
             if not call.is_carried and call.index == 0:
                 self._calls.begin_step()
-            once: Scope | None = self.pinned_for(call)
+            once: Scope | None = call.pinned.get(self.feature)
             if once is None or call.prepared.text is not None:
                 continue
             call.is_request_written = False

@@ -185,7 +185,7 @@ class _ExecutedCalls:
 
     @staticmethod
     def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
-        if facts is None or (attempts := facts.features.get(Undo.name())) is None:
+        if facts is None or (attempts := facts.features.get(Undo.feature)) is None:
             return None
         return UndoSchedule.model_validate(
             {

@@ -46,7 +46,7 @@ class WaitsForTheEnd(Feature):
         self._over: list[str] = []
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
-        pinned = self.pinned_for(call)
+        pinned = call.pinned.get(self.feature)
         if pinned is None or call.call.id in self._over or self.agent.is_stopped:
             return None
         wait = self.agent.waits.carried(QuietWait, call.call.id) or QuietWait(key=call.call.id)
