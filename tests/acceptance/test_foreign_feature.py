@@ -48,11 +48,11 @@ async def test_its_option_waits_asks_and_writes_a_span(
         while (progress.get("waiting_for") or {}).get("kind") != "timer":
             await asyncio.sleep(0.1)
             progress = await handle.query("progress")
-        assert progress["waiting_for"]["text"].startswith("keeping quiet since ")
+        assert progress["waiting_for"]["detail"].startswith("keeping quiet since ")
         while not (pending := await handle.query("pending")):
             await asyncio.sleep(0.1)
-        assert [(each["name"], each["kind"]) for each in pending] == [("ring_bell", "approval")]
-        approved = await mulligan("approve", name, cwd=tmp_path, **outside)
+        assert [(each["tool"], each["kind"]) for each in pending] == [("ring_bell", "approval")]
+        approved = await mulligan("approve", name, "--yes", cwd=tmp_path, **outside)
         assert approved.code == 0, approved.err
         assert (await handle.result())["output"] == "It rang."
         await end(process)
@@ -74,10 +74,10 @@ async def test_its_command_is_one_of_mulligan_and_its_page_one_of_the_console(
     try:
         assert serve.stderr is not None
         await serve.stderr.readline()
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as http:
             answer = await http.get("/console/quiet-hours")
             assert (answer.status_code, "<h1>Quiet hours</h1>" in answer.text) == (200, True)
-            assert 'href="/console/quiet-hours"' in (await http.get("/console/runs")).text
+            assert 'href="/console/quiet-hours"' in (await http.get("/")).text
     finally:
         serve.terminate()
         await serve.wait()
