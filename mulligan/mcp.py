@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import inspect
 import os
@@ -178,13 +179,12 @@ class McpServer:
 
     def options_of(self, tool: str) -> dict[str, Any]:
         """The options of features that a tool has, as keywords of `mulligan.tool`. `tool`: the server's own name for it."""
-        given = {name: getattr(self, name) for name in self.given}
-        return {name: matches_any(tool, each) if _is_list(each) else each for name, each in given.items()}
+        return {name: matches_any(tool, value) if _is_list(value) else value for name, value in self.given.items()}
 
-    @property
-    def given(self) -> list[str]:
-        """The keywords of features that it is declared with."""
-        return [name for name in TOOL_OPTIONS if TOOL_OPTIONS[name] and getattr(self, name, None)]
+    @functools.cached_property
+    def given(self) -> dict[str, Any]:
+        """The options of features that it is declared with, by their keywords."""
+        return {name: value for name in TOOL_OPTIONS if TOOL_OPTIONS[name] and (value := getattr(self, name, None))}
 
     @property
     def traits(self) -> Traits:

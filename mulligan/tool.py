@@ -505,16 +505,16 @@ def _declared(
 
 def feature_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields `options` and `missing` of a Tool, by the keywords of `tool` that were given."""
-    kinds, of_features = option_classes(), defaultdict[str, dict[str, Any]](dict)
+    kinds, missing, of_features = option_classes(), [], defaultdict[str, dict[str, Any]](dict)
     for keyword, value in given.items():
-        if (feature := TOOL_OPTIONS.get(keyword)) is not None:
+        feature = TOOL_OPTIONS.get(keyword)
+        if feature in kinds:
             of_features[feature][keyword] = value
-    own = [kinds[feature](**values) for feature, values in of_features.items() if feature in kinds]
+        elif feature is not None and value:
+            missing.append(keyword)
+    own = [kinds[feature](**values) for feature, values in of_features.items()]
     more = given.get("options", ())
-    return {
-        "options": (*own, *(more if isinstance(more, list | tuple) else [more])),
-        "missing": tuple(each for each in given if given[each] and TOOL_OPTIONS.get(each) not in (None, *kinds)),
-    }
+    return {"options": (*own, *(more if isinstance(more, list | tuple) else [more])), "missing": tuple(missing)}
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:

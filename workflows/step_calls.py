@@ -192,6 +192,17 @@ class StepCalls:
             self._step.started.append(call.call.id)
         call.request = agent.call_request(call)
         outcome: ToolOutcome = await self._run_call(call)
+        return outcome if outcome.deferred is None else await self._waited_for(call, outcome)
+
+    async def _waited_for(self, call: StepCall, outcome: ToolOutcome) -> ToolOutcome:
+        """The result of a call whose tool was another one when the turn opened: the turn does not use what waits for it."""
+
+        async def ended(_: StepCall) -> ToolOutcome:
+            return outcome
+
+        for feature in self._agent.with_method("run_call"):
+            if feature not in self._agent.linked("run_call"):
+                outcome = await feature.run_call(call, ended)
         return outcome
 
     async def _refusal(self, call: StepCall) -> ToolOutcome | None:

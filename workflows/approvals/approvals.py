@@ -35,9 +35,8 @@ class Approvals(Feature):
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """Note how long calls wait for a person, whoever asks."""
         for call in calls:
-            if self.feature in call.pinned:
-                times = PersonTimes.model_validate(call.pinned[self.feature])
-                call.timeout, call.reminder = times.timeout, times.reminder
+            times = call.pinned.get(self.feature, {})
+            call.timeout, call.reminder = times.get("timeout"), times.get("reminder")
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Wait for the decision. A call that was approved before the run continued as new is not asked about again."""

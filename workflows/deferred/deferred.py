@@ -27,7 +27,6 @@ from mulligan.workflows.scheduling import RECORD, NoResult, Schedule
 from mulligan.workflows.step_call import StepCall
 
 if TYPE_CHECKING:
-    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 _ENDED = {
@@ -69,11 +68,6 @@ class Deferred(Feature):
         """Set the handler of the update that brings a result."""
         CompleteHandler(agents)
 
-    @classmethod
-    def is_used(cls, turn: Turn) -> bool:
-        """Whether the agent has tools: a deploy may make any of them deferred while its call waits for a person."""
-        return bool(turn.facts.tools)
-
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""
         waits = self.agent.waits
@@ -83,8 +77,9 @@ class Deferred(Feature):
             if ended.deferred is None:
                 return ended
             # Its tool was none when the turn opened, and is deferred where the body has run.
+            assert call.facts is not None
+            call.facts.features[self.feature] = {"timeout": ended.deferred.timeout, "on_cancel": True}
             wait = self._wait(call)
-            wait.timeout = ended.deferred.timeout
             self._begin(call, wait, ended)
         wait = wait or self._wait(call)
         try:
@@ -107,7 +102,7 @@ class Deferred(Feature):
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=self._facts(call).timeout,
+            timeout=call.pinned[self.feature].get("timeout"),
         )
 
     async def _end_of(
@@ -155,12 +150,9 @@ class Deferred(Feature):
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
-        if end in ("stopped", "cancelled") and self._facts(call).on_cancel and not wait.is_timer:
+        if end in ("stopped", "cancelled") and call.pinned[self.feature].get("on_cancel") and not wait.is_timer:
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
-
-    def _facts(self, call: StepCall) -> DeferredFacts:
-        return DeferredFacts.model_validate(call.pinned.get(self.feature) or {})
 
     def _remember(self, wait: DeferredWait, how: str) -> None:
         self.agent.waits.remember(wait, f"{how} at {iso(workflow.time())}")
