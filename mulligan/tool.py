@@ -399,13 +399,39 @@ def tool(function: Callable[P, R], /) -> TypedTool[P, R]: ...
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
-def tool(
+def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's options
     function: Callable[P, R] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
-    **options: Unpack[ToolOptions],
+    timeout: float | timedelta | None = None,
+    attempts: int = 1,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    fix: Fixer | None = None,
+    handle_errors: HandleErrors | None = None,
+    needs_approval: bool | str | Callable[..., Any] = False,
+    approval_timeout: float | timedelta | None = None,
+    approval_reminder: float | timedelta | None = None,
+    asks_person: bool = False,
+    task_queue: str | None = None,
+    queue_timeout: float | timedelta = timedelta(hours=1),
+    max_result_chars: int = MAX_RESULT_CHARS,
+    local: bool = False,
+    once: Once = False,
+    isolated: bool = False,
+    isolated_env: Sequence[str] = (),
+    deferred: bool = False,
+    deferred_timeout: float | timedelta | None = None,
+    result_type: Any = None,
+    on_cancel: Callable[..., Any] | None = None,
+    on_demand: bool = False,
+    trust: Trust = "trusted",
+    consequential: bool = False,
+    undo: Callable[..., Any] | None = None,
+    undo_attempts: int = 1,
+    strict: bool = False,
+    options: Sequence[ToolOption] = (),
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -469,15 +495,19 @@ def tool(
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
+    given = {each: value for each, value in locals().items() if value is not _DEFAULTS.get(each, value)}
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         function = function.function if isinstance(function, Tool) else function
         tool_name = name if name is not None else callable_name(function)
         arguments = _arguments_of(function, tool_name)
         text = description if description is not None else arguments.description
-        return _declared(function, tool_name, text, arguments, options)
+        return _declared(function, tool_name, text, arguments, given)
 
     return declare if function is None else declare(function)
+
+
+_DEFAULTS = {each: inspect.signature(tool).parameters[each].default for each in ToolOptions.__annotations__}
 
 
 def _declared(
@@ -507,10 +537,11 @@ def feature_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields `options` and `missing` of a Tool, by the keywords of `tool` that were given."""
     kinds, missing, of_features = option_classes(), [], defaultdict[str, dict[str, Any]](dict)
     for keyword, value in given.items():
-        feature = TOOL_OPTIONS.get(keyword)
+        if (feature := TOOL_OPTIONS.get(keyword)) is None:
+            continue
         if feature in kinds:
             of_features[feature][keyword] = value
-        elif feature is not None and value:
+        elif value:
             missing.append(keyword)
     own = [kinds[feature](**values) for feature, values in of_features.items()]
     more = given.get("options", ())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mulligan import McpServer, Tool
+from mulligan import McpServer, Tool, tool
 from mulligan.features import TOOL_OPTIONS, option_classes
 from mulligan.tool import ToolOptions
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
@@ -38,6 +38,8 @@ def test_the_table_the_features_and_what_is_typed_have_the_same_keywords() -> No
     assert {keyword: typed[keyword].__forward_arg__ for keyword in fields} == {
         keyword: hint for keyword, (_, hint) in fields.items()
     }
+    defaults = {field.name: field.default for kind in option_classes().values() for field in dataclasses.fields(kind)}
+    assert {keyword: inspect.signature(tool).parameters[keyword].default for keyword in fields} == defaults
 
 
 def test_neither_a_tool_nor_what_is_pinned_has_a_field_for_one() -> None:
