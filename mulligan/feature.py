@@ -1,7 +1,9 @@
 """What the author of a feature imports (docs/features.md). Provisional in all 0.x."""
 
-from mulligan.features.parts import Parts
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.agent_feature import Needs
+from mulligan.features.feature_parts import FeaturePages, FeatureParts
+from mulligan.features.tool_option import ToolOption, Traits
+from mulligan.tool import CallsOthers
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
@@ -12,12 +14,15 @@ from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.waits import Wait, WaitKind
 
 __all__ = [
+    "CallsOthers",
     "EndTurn",
     "Feature",
+    "FeaturePages",
+    "FeatureParts",
     "ModelAnswer",
     "ModelCall",
+    "Needs",
     "NoResult",
-    "Parts",
     "RejectedAnswer",
     "RunContext",
     "RunningAgent",
@@ -26,6 +31,7 @@ __all__ = [
     "StepCall",
     "ToolOption",
     "ToolOutcome",
+    "Traits",
     "Wait",
     "WaitKind",
 ]

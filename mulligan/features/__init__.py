@@ -11,34 +11,34 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from mulligan.features.parts import FeatureWords, Parts
+from mulligan.features.feature_parts import FeatureParts, FeatureWords
 
 if TYPE_CHECKING:
     from mulligan.features.tool_option import ToolOption
 
 OWN = (
-    Parts("handoffs", "agent workflow activities words"),
-    Parts("recorded_tools", "workflow activities words"),
-    Parts("once", "option workflow"),
-    Parts("guarded", "agent option workflow"),
-    Parts("rules", "workflow workflows activities commands paths pages"),
-    Parts("approvals", "agent option workflow"),
-    Parts("deferred", "option workflow activities words commands paths"),
-    Parts("server_questions", "workflow"),
-    Parts("sub_agents", "workflow activities words"),
-    Parts("tool_search", "agent option workflow activities request words"),
-    Parts("skills", "agent"),
-    Parts("code_mode", "agent workflow activities words"),
-    Parts("budgets", "workflow workflows spending words commands"),
-    Parts("clearing", "workflow request", agent="ClearToolResults"),
-    Parts("compaction", "agent workflow activities words"),
-    Parts("guardrails", "agent workflow activities words"),
-    Parts("fallback", "workflow"),
-    Parts("background", "agent workflow activities words paths"),
-    Parts("batch", "agent workflow workflows activities words"),
-    Parts("calls_in_text", "agent text_calls"),
-    Parts("undo", "option workflow workflows activities goes_on words commands paths pages"),
-    Parts("experiments", "workflows activities words commands pages"),
+    FeatureParts("handoffs", "agent workflow activities words"),
+    FeatureParts("recorded_tools", "workflow activities words"),
+    FeatureParts("once", "option workflow"),
+    FeatureParts("guarded", "agent option workflow"),
+    FeatureParts("rules", "workflow workflows activities commands paths pages"),
+    FeatureParts("approvals", "agent option workflow"),
+    FeatureParts("deferred", "option workflow activities words commands paths"),
+    FeatureParts("server_questions", "workflow"),
+    FeatureParts("sub_agents", "workflow activities words"),
+    FeatureParts("tool_search", "agent option workflow activities request words"),
+    FeatureParts("skills", "agent"),
+    FeatureParts("code_mode", "agent workflow activities words"),
+    FeatureParts("budgets", "workflow workflows spending words commands"),
+    FeatureParts("clearing", "workflow request", agent="ClearToolResults"),
+    FeatureParts("compaction", "agent workflow activities words"),
+    FeatureParts("guardrails", "agent workflow activities words"),
+    FeatureParts("fallback", "workflow"),
+    FeatureParts("background", "agent workflow activities words paths"),
+    FeatureParts("batch", "agent workflow workflows activities words"),
+    FeatureParts("calls_in_text", "agent text_calls"),
+    FeatureParts("undo", "option workflow workflows activities goes_on words commands paths pages"),
+    FeatureParts("experiments", "workflows activities words commands pages"),
 )
 """Mulligan's own features (docs/features.md). They stand around a step, a model call and a tool call in this order: the
 first is the outermost."""
@@ -49,9 +49,9 @@ LOAD = "MULLIGAN_LOAD"
 
 
 @cache
-def loaded_parts() -> tuple[Parts, ...]:
+def loaded_parts() -> tuple[FeatureParts, ...]:
     """The features of the modules that `MULLIGAN_LOAD` names, for commands and the door. Workers know what they load."""
-    found: list[Parts] = []
+    found: list[FeatureParts] = []
     for name in filter(None, map(str.strip, os.environ.get(LOAD, "").split(","))):
         if (here := os.getcwd()) not in sys.path:
             sys.path.append(here)
@@ -60,11 +60,11 @@ def loaded_parts() -> tuple[Parts, ...]:
         except Exception:  # noqa: BLE001 - a worker says what is wrong with a user's module; commands go on without it
             logging.getLogger(__name__).warning("The module %s of %s cannot be imported.", name, LOAD)
             continue
-        found += [each for each in vars(module).values() if isinstance(each, Parts) and each not in found]
+        found += [each for each in vars(module).values() if isinstance(each, FeatureParts) and each not in found]
     return tuple(found)
 
 
-def installed_parts() -> tuple[Parts, ...]:
+def installed_parts() -> tuple[FeatureParts, ...]:
     """Mulligan's own features, and the loaded ones."""
     return (*OWN, *loaded_parts())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import JsonValue
 
 from mulligan.endpoint_model import Model
-from mulligan.features.parts import Parts
+from mulligan.features.feature_parts import FeatureParts
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
@@ -41,7 +41,7 @@ class AgentFeature:
             plain values, and none may name a place outside of the worker.
     """
 
-    parts: ClassVar[Parts | None] = None
+    parts: ClassVar[FeatureParts | None] = None
     in_files: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, in_files: bool = False) -> None:
@@ -54,7 +54,7 @@ class AgentFeature:
 
     @classmethod
     def implied_by(cls, agent: Agent) -> AgentFeature | None:  # noqa: ARG003
-        """The feature for an agent that is not declared with it, but whose tools ask for it."""
+        """The feature for an `agent` that is not declared with it, but whose tools ask for it."""
         return None
 
     def faults(self, agent: Agent) -> dict[str, bool]:

@@ -82,7 +82,7 @@ class Skills(AgentFeature):
         return {}
 
     def needs(self, models: Sequence[str]) -> Needs:
-        """The instructions say which skills there are."""
+        """The instructions say which skills there are, whatever the `models` are."""
         return Needs(instructions=self._instructions)
 
     def _instructions(self) -> str:

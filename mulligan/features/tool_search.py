@@ -38,7 +38,7 @@ class ToolSearch(AgentFeature, in_files=True):
 
     @classmethod
     def implied_by(cls, agent: Agent) -> ToolSearch | None:
-        """The feature of an agent that does not name it, if one of its tools asks for it."""
+        """The feature of an `agent` that does not name it, if one of its tools asks for it."""
         return ToolSearch() if agent.finds_tools else None
 
     def faults(self, agent: Agent) -> dict[str, bool]:

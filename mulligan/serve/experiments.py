@@ -10,7 +10,7 @@ from starlette.responses import Response
 from mulligan.client.experiments.compare_tables import means, means_by_version, side_by_side
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.experiments.read_experiments import list_experiments, read_experiment
-from mulligan.features.parts import FeaturePages
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import Session
 from mulligan.serve.console.signed_in import PREFIX

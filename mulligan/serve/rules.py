@@ -13,7 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from mulligan.client.rules import RuleList, delete_rule, read_rules
-from mulligan.features.parts import FeaturePages
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.api_answers import Accepted
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.console_forms import refusal_of, to_decide

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.client.undo.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
-from mulligan.features.parts import FeaturePages
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.console.rendering import page

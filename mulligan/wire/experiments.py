@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from mulligan.features.parts import FeatureWords
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_version import MOST_VERSIONS

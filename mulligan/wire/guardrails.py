@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.features.parts import FeatureWords
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ToolCall

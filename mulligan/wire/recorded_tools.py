@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.features.parts import FeatureWords
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision
 from mulligan.wire.recorded_outcome import RecordedOutcome

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.features.parts import FeatureWords
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import SubRun
 from mulligan.wire.tool_call import CallRequest, ToolOutcome

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.features.parts import FeatureWords
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo

@@ -19,7 +19,7 @@ from mulligan.endpoint_model import Model
 from mulligan.errors import DeclarationError
 from mulligan.features import all_words
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.parts import Parts
+from mulligan.features.feature_parts import FeatureParts
 from mulligan.provider_plugin import ProviderPlugin
 from mulligan.score import Score
 from mulligan.script import Script
@@ -58,7 +58,7 @@ class LoadedModules:
     """The module of each agent, by the agent's name."""
     modules_of_tools: dict[str, str] = field(default_factory=dict)
     """The module of each tool, by the tool's name."""
-    features: tuple[Parts, ...] = ()
+    features: tuple[FeatureParts, ...] = ()
     """The features of the agents, and those of the modules, that are not Mulligan's own."""
     warnings: tuple[str, ...] = ()
     """Sentences on what is valid, but probably a mistake."""
@@ -161,7 +161,7 @@ def load(
     )
 
 
-def _features(registry: Registry, values: Iterable[object]) -> tuple[Parts, ...]:
+def _features(registry: Registry, values: Iterable[object]) -> tuple[FeatureParts, ...]:
     """The features that are not Mulligan's own: those of the agents, and those that loaded modules define or import.
 
     Raises:
@@ -170,7 +170,9 @@ def _features(registry: Registry, values: Iterable[object]) -> tuple[Parts, ...]
     declared = [type(each) for agent in registry.agents.values() for each in agent.features]
     declared += [type(each) for each in registry.parts.features.all()]
     kinds = filter(_is_own_feature, [*declared, *filter(inspect.isclass, values)])
-    features = tuple(dict.fromkeys([*(parts for each in kinds if (parts := each.parts)), *_of_type(Parts, values)]))
+    features = tuple(
+        dict.fromkeys([*(parts for each in kinds if (parts := each.parts)), *_of_type(FeatureParts, values)])
+    )
     for each in features:
         if (part := each.workflow) is not None and part.feature != each.name:
             raise DeclarationError(
@@ -189,7 +191,7 @@ def _is_own_feature(value: object) -> TypeGuard[type[AgentFeature]]:
     return inspect.isclass(value) and issubclass(value, AgentFeature) and value.parts is not None
 
 
-def _activities(feature: Parts) -> Sequence[Callable[..., Any]]:
+def _activities(feature: FeatureParts) -> Sequence[Callable[..., Any]]:
     """Those that need nothing of the worker."""
     return () if feature.activities is None or callable(feature.activities) else feature.activities
 
@@ -205,7 +207,7 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 
 
 def _is_served(value: object, module: ModuleType) -> bool:
-    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin | Score | Parts):
+    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin | Score | FeatureParts):
         return True
     is_activity = inspect.isfunction(value) and activity_definition(value)
     is_served = is_activity or workflow_definition(value) or _is_own_feature(value)

@@ -54,7 +54,7 @@ from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
 from mulligan.features import OWN
-from mulligan.features.parts import Parts
+from mulligan.features.feature_parts import FeatureParts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
@@ -226,7 +226,7 @@ class AgentActivities:
             await self._services.providers.close()
 
 
-def _activities(feature: Parts, services: Services) -> Sequence[Callable[..., Any]]:
+def _activities(feature: FeatureParts, services: Services) -> Sequence[Callable[..., Any]]:
     activities = feature.activities or ()
     return activities(services) if callable(activities) else activities
 

@@ -12,7 +12,7 @@ import pytest
 
 from mulligan.features import OWN, option_classes
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.parts import KINDS, Parts
+from mulligan.features.feature_parts import KINDS, FeatureParts
 from mulligan.features.tool_option import ToolOption
 from mulligan.workflows.feature import Feature
 
@@ -65,13 +65,13 @@ def _first_sentence(text: str) -> str:
 def all_hooks() -> Mapping[str, Mapping[str, tuple[str, list[str]]]]:
     agents = [each.agent for each in OWN if each.agent is not None]
     flows = [each.workflow for each in OWN if each.workflow is not None]
-    described = _attributes(Parts)
+    described = _attributes(FeatureParts)
     parts = {name: (described[name], [each.name for each in OWN if name in each.places]) for name in KINDS}
     return {
         "In a run: methods and attributes of `mulligan.feature.Feature`": hooks_of(Feature, flows),
         "As agents are declared: methods and attributes of `AgentFeature`": hooks_of(AgentFeature, agents),
         "As tools are declared: methods of `ToolOption`": hooks_of(ToolOption, [*option_classes().values()]),
-        "Parts: keywords of `Parts`": parts,
+        "FeatureParts: keywords of `FeatureParts`": parts,
     }
 
 

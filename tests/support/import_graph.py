@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from mulligan.features.parts import KINDS
+from mulligan.features.feature_parts import KINDS
 from tests.support.imported_modules import Modules, files_of, links_of, names_in, nodes, tree
 from tests.support.kept_reaches import KeptReaches, Reach
 from tests.support.named_files import Checkout, NamedFiles, imports_in, modules_in, texts_of
@@ -209,7 +209,7 @@ class ImportGraph:
     def _names_of_features(self) -> list[str]:
         file = self._modules.files.get(FEATURES)
         listed = ast.walk(tree(self.root / file)) if file and (self.root / file).is_file() else ()
-        rows = [each for each in listed if isinstance(each, ast.Call) and ast.unparse(each.func) == "Parts"]
+        rows = [each for each in listed if isinstance(each, ast.Call) and ast.unparse(each.func) == "FeatureParts"]
         return [str(ast.literal_eval(row.args[0])) for row in rows]
 
     def _parts(self, room: str) -> Iterator[str]:

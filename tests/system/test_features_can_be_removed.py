@@ -120,7 +120,7 @@ def _remove(name: str, folder: Path) -> None:
     for part in parts:
         shutil.rmtree(part) if part.is_dir() else part.unlink()
     listed = folder / "mulligan/features/__init__.py"
-    [row] = re.findall(rf'^    Parts\("{name}", .*\),\n', listed.read_text(), re.MULTILINE)
+    [row] = re.findall(rf'^    FeatureParts\("{name}", .*\),\n', listed.read_text(), re.MULTILINE)
     listed.write_text(_replaced(listed.read_text(), row))
     exports = folder / "mulligan/__init__.py"
     text = exports.read_text()

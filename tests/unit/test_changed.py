@@ -20,7 +20,7 @@ FILES = {
     "mulligan/agent.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mulligan.wire.only_types import Type",
     "mulligan/tool.py": "",
     "mulligan/__main__.py": "from mulligan.cli.app import main",
-    "mulligan/features/__init__.py": 'OWN = (Parts("undo", "words"), Parts("rules", "words"))',
+    "mulligan/features/__init__.py": 'OWN = (FeatureParts("undo", "words"), FeatureParts("rules", "words"))',
     "mulligan/wire/__init__.py": "",
     "mulligan/wire/only_types.py": "",
     "mulligan/wire/undo.py": "",

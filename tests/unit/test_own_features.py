@@ -9,7 +9,7 @@ import pytest
 from temporalio import activity
 
 from mulligan import Agent, AgentFeature, Call, DeclarationError, RunInput, Say
-from mulligan.feature import Feature, ModelAnswer, Parts, RejectedAnswer, Schedule, Wait
+from mulligan.feature import Feature, FeatureParts, ModelAnswer, RejectedAnswer, Schedule, Wait
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import ErrorInfo
 from mulligan.wire.tool_call import CALL_TOOL
@@ -97,7 +97,7 @@ def blocking() -> None:
 
 def test_an_activity_of_a_feature_must_be_async() -> None:
     class Blocks(OneWord):
-        parts = Parts("one_word_feature", workflow=OneWordInWorkflow, activities=(blocking,))
+        parts = FeatureParts("one_word_feature", workflow=OneWordInWorkflow, activities=(blocking,))
 
     with pytest.raises(
         DeclarationError, match=r"blocking.* is among the activities of a feature; make it an `async def`"
@@ -140,7 +140,7 @@ class Refusing(Feature):
 
 @dataclass(frozen=True)
 class Refuses(AgentFeature):
-    parts = Parts("test_own_features", workflow=Refusing)
+    parts = FeatureParts("test_own_features", workflow=Refusing)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 Used from outside of the tree: `MULLIGAN_LOAD=quiet_hours,quiet_hours.agents`.
 """
 
-from mulligan.feature import Parts
+from mulligan.feature import FeatureParts
 
-PARTS = Parts(
+PARTS = FeatureParts(
     "quiet_hours",
     agent=f"{__name__}.declared:QuietHours",
     option=f"{__name__}.declared:Quiet",

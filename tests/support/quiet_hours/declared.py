@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import JsonValue
 
 from mulligan import AgentFeature
-from mulligan.feature import Parts, ToolOption
+from mulligan.feature import FeatureParts, ToolOption
 
 from . import PARTS
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class QuietHours(AgentFeature):
     """Its tools may have `Quiet`."""
 
-    parts: ClassVar[Parts] = PARTS
+    parts: ClassVar[FeatureParts] = PARTS
     place: str = "the house"
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:

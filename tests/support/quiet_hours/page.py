@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
-from mulligan.features.parts import FeaturePages
+from mulligan.feature import FeaturePages
 from mulligan.serve.console.signed_in import Viewing
 
 router = APIRouter(prefix="/console/quiet-hours", include_in_schema=False)

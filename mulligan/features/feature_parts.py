@@ -1,4 +1,4 @@
-"""`Parts`: of what a feature consists. Each part is imported when it is needed."""
+"""`FeatureParts`: of what a feature consists. Each part is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class FeaturePages(NamedTuple):
     below_waiting: Callable[..., Awaitable[Any]] | None = None
 
 
-class Parts:
-    """The parts of a feature, each as `module:NAME`, imported at its first use: `Parts("quiet", agent="quiet:Quiet")`.
+class FeatureParts:
+    """The parts of a feature, each as `module:NAME`, imported at its first use.
 
-    A part may also be given itself. Mulligan's own features have theirs in a file, or a folder, of the feature's name in
-    each room: `own` says which. A part that is not there is None.
+    `FeatureParts("quiet", agent="quiet:Quiet")` has a declaration alone. A part may also be given itself. Mulligan's own
+    features have theirs in a file, or a folder, of the feature's name in each room: `own` says which. Others are None.
 
     Attributes:
         agent: How agents are declared with it.
@@ -116,7 +116,7 @@ class Parts:
         self.places = {kind: f":{KINDS[kind][1].format(camel_case)}" for kind in own.split()} | places
 
     def __repr__(self) -> str:
-        return f"Parts({self.name!r})"
+        return f"FeatureParts({self.name!r})"
 
     def __getattr__(self, kind: str) -> Any:
         """Import a part, at its first use."""
