@@ -32,7 +32,7 @@ SHORT_NAMES = {
     "TextPart": "Text",
     "FeatureParts": "FeatureParts",
 }
-"""Names that the source gives to a type of Python or Temporal, and what the reference shows instead. docs/features.md describes
+"""Names that the source gives to a type of Python or Temporal, and what the reference shows instead. docs/features.md has
 `FeatureParts`."""
 
 

@@ -119,15 +119,14 @@ class FeatureParts:
         return f"FeatureParts({self.name!r})"
 
     def __getattr__(self, kind: str) -> Any:
-        """Import a part, at its first use."""
+        """Import a part. It is not kept: Temporal's sandbox has classes of its own for the parts in workflows."""
         if kind not in KINDS:
             raise AttributeError(kind)
         part = self.places.get(kind)
         if isinstance(part, str):
             path, _, name = part.rpartition(":")
             module = import_module(path or self._own_module(KINDS[kind][0]))
-            part = getattr(module, name) if name else module
-        self.__dict__[kind] = part
+            return getattr(module, name) if name else module
         return part
 
     @property
