@@ -294,15 +294,21 @@ class RunningAgent:
             self._links[name] = [each for each in self._used if _overrides(each, name)]
         return self._links[name]
 
-    def around(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """A function with the methods of that name of the turn's features around it: the first one's is the outermost."""
-        for feature in self.linked(name)[::-1]:
+    def around(
+        self, name: str, inner: Callable[..., Awaitable[Any]], *, late: bool = False
+    ) -> Callable[..., Awaitable[Any]]:
+        """A function with the methods of that name of the turn's features around it: the first one's is the outermost.
+
+        `late`: those of the features that the turn had no use for when it opened.
+        """
+        chosen = [each for each in self.with_method(name) if each not in self._used] if late else self.linked(name)
+        for feature in chosen[::-1]:
             inner = partial(getattr(feature, name), then=inner)
         return inner
 
     def _link_features(self, turn: Turn) -> None:
         # Once for a turn: a step then asks nothing of the features that it does not use.
-        self._used = [each for each in self.features if each.is_used(turn)]
+        self._used = [each for each in self.features if each.is_used(turn) or any(map(self.waits.of, each.waits))]
         self._links = {}
 
     # Activities

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from temporalio import workflow
@@ -192,18 +193,11 @@ class StepCalls:
             self._step.started.append(call.call.id)
         call.request = agent.call_request(call)
         outcome: ToolOutcome = await self._run_call(call)
-        return outcome if outcome.deferred is None else await self._waited_for(call, outcome)
-
-    async def _waited_for(self, call: StepCall, outcome: ToolOutcome) -> ToolOutcome:
-        """The result of a call whose tool was another one when the turn opened: the turn does not use what waits for it."""
-
-        async def ended(_: StepCall) -> ToolOutcome:
+        if outcome.deferred is None:
             return outcome
-
-        for feature in self._agent.with_method("run_call"):
-            if feature not in self._agent.linked("run_call"):
-                outcome = await feature.run_call(call, ended)
-        return outcome
+        # A deploy has made its tool deferred since the turn opened.
+        late: ToolOutcome = await agent.around("run_call", partial(_return, outcome), late=True)(call)
+        return late
 
     async def _refusal(self, call: StepCall) -> ToolOutcome | None:
         """The result of a valid call that does not run. None if it may run, with the arguments that are in its record."""
@@ -232,6 +226,10 @@ class StepCalls:
         inner = self._agent.conversation.inner_calls()
         used = sum(len(each.result.text) for _, each in inner if each.result is not None)
         return limits.share_of_rest(used, sum(each.result is None for _, each in inner))
+
+
+async def _return(outcome: ToolOutcome, _: StepCall) -> ToolOutcome:
+    return outcome
 
 
 def _message(call: StepCall, outcome: ToolOutcome) -> ToolMessage:

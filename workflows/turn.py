@@ -208,10 +208,10 @@ class Turn(BaseModel):
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:
         """The input of the next model call. `cached_messages`: how many of the view the worker's cache has."""
-        whole = conversation.ref()
+        whole, model = conversation.ref(), self.model
         return ModelCall(
             where=context,
-            model=self.model,
+            model=model,
             definition=self.facts.digest,
             step=self.next_step,
             uncached=whole.count - cached_messages,
@@ -223,7 +223,7 @@ class Turn(BaseModel):
             on_invalid_tool_input=self.input.on_invalid_tool_input,
             guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
             summarized_answers=conversation.summary.answers if conversation.summary else None,
-            adapted=list(next((step.adapted for step in reversed(conversation.steps) if step.model == self.model), ())),
+            adapted=list(next((step.adapted for step in reversed(conversation.steps) if step.model == model), ())),
         )
 
     def finish_request(self, context: RunContext, status: str) -> FinishRun:

@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -93,16 +93,16 @@ async def inspect_answer(
     text, calls = reply.text, list(reply.calls)
     if not calls and reply.mistake is None and (text_calls := text_calls_of(agent)) is not None:
         text, calls = await text_calls.read_calls(text, tools)
-    are_in_text = bool(calls) and not reply.calls
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.conversation.digest if request.summarized_answers else ""
     with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
+    kept, reply = _kept_text(agent, text, with_ids, reply)
     data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
     message = AssistantMessage(
         role="assistant",
-        text=size_limits.fit_text(text),
+        text=kept,
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
         provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
     )
@@ -117,7 +117,7 @@ async def inspect_answer(
         raw_calls=raw_calls,
         renamed=renamed,
         call_count=len(calls),
-        are_in_text=are_in_text,
+        are_in_text=bool(calls) and not reply.calls,
         oversized=oversized,
         finish_reason=reply.finish_reason,
         mistake=reply.mistake,
@@ -131,6 +131,17 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+def _kept_text(agent: Agent, text: str, calls: Sequence[ToolCall], reply: Reply) -> tuple[str, Reply]:
+    """What is kept of the text; and the reply, which counts as cut off where an output is not kept as a whole."""
+    if calls:
+        return size_limits.fit_text(text), reply
+    declared = agent.declared_output
+    kept, is_cut = size_limits.fit_output(text, is_typed=declared is not None)
+    if is_cut and (declared is None or declared.or_text):
+        return kept, replace(reply, finish_reason="length")
+    return kept, reply
 
 
 async def inspect_calls_of_script(

@@ -13,13 +13,14 @@ from pydantic import JsonValue
 
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.schema.cut_text import beginning
-from mulligan.values import Repair, ToolCall
+from mulligan.values import Repair, ToolCall, well_formed
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.shorten import json_size, shorten
 
-TEXT_CHARS = 100_000
-"""Characters of an answer's text. No model writes more in one answer."""
-TEXT_BYTES = 300_000
+TEXT_CHARS, TEXT_BYTES = 100_000, 300_000
+"""Of an answer's text beside calls."""
+ALONE_BYTES = 1_000_000
+"""Of a text without calls, which is the run's output: models write up to 128,000 tokens, of four bytes and more."""
 MOST_CALLS = 127
 """Calls of one answer; one more gets feedback about the limit. OpenAI refuses a message with more than 128 calls. A run can
 have 2,000 open activities, and each call adds up to six events to its history."""
@@ -41,12 +42,24 @@ ANSWER_BYTES = 1_900_000
 
 
 def fit_text(text: str) -> str:
-    """The answer's text, cut to its limit."""
+    """A text beside calls, or a summary, cut to its limit."""
     return cut(text, TEXT_CHARS, TEXT_BYTES)
 
 
+def fit_output(text: str, *, is_typed: bool) -> tuple[str, bool]:
+    """A text without calls, cut to its limit, and whether it was cut.
+
+    Args:
+        text: The text.
+        is_typed: Whether the agent has an output, which the answer has beside the text.
+    """
+    most = ARGUMENTS_BYTES if is_typed else ALONE_BYTES
+    kept = cut(text, most, most)
+    return kept, len(text) > TEXT_CHARS and kept != well_formed(text)
+
+
 def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:
-    """If the raw arguments exceed the limit together: the indexes of the calls that exceed their share of it."""
+    """If the raw arguments exceed the limit together: the indexes of the calls that do not fit, the largest ones."""
     return set(_over_limit([json_size(call.arguments) for call in calls]))
 
 
@@ -56,10 +69,13 @@ def oversized_arguments(arguments: Sequence[JsonValue]) -> list[int]:
 
 
 def _over_limit(sizes: Sequence[int]) -> list[int]:
-    if sum(sizes) <= ARGUMENTS_BYTES:
-        return []
-    share = ARGUMENTS_BYTES // len(sizes)
-    return [index for index, length in enumerate(sizes) if length > share]
+    left, over = ARGUMENTS_BYTES, []
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__):  # of equal ones the first ones fit
+        if sizes[index] <= left:
+            left -= sizes[index]
+        else:
+            over.append(index)
+    return sorted(over)
 
 
 def fit_call(call: ToolCall) -> ToolCall:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcp.types import ListToolsResult
 
 LEFT_OUT = "mulligan/left_out"
-"""The key, in the `_meta` of a page, of the tools that are left out: their names, and why."""
+"""The key, in the `_meta` of a page, of the tools that are left out: the name and the number of each, and why."""
 _NAME_CHARS = 80
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
@@ -24,15 +24,14 @@ def readable_page(result: dict[str, Any], version: str) -> dict[str, Any]:
     tools = result.get("tools", result.get(ANY_VALUE))
     if not isinstance(tools, list):
         return result
-    left_out: dict[str, str] = {}
+    left_out: list[tuple[str, int, str]] = []
     readable = []
     for number, tool in enumerate(tools, 1):
         try:
             readable.append(_readable_tool(tool, version))
         except (TypeError, RecursionError) as error:
             name = tool.get("name") if isinstance(tool, dict) else None
-            shown = beginning(name, _NAME_CHARS) if isinstance(name, str) and name else f"number {number}"
-            left_out[shown] = str(error)
+            left_out.append((beginning(name, _NAME_CHARS) if isinstance(name, str) else "", number, str(error)))
     cursor = result.get("nextCursor")
     # Empty texts, and `false`, are what some servers write where there are no more pages.
     more = {"nextCursor": str(cursor)} if cursor and isinstance(cursor, str | int) else {}
@@ -41,9 +40,10 @@ def readable_page(result: dict[str, Any], version: str) -> dict[str, Any]:
     return {**head, **kept, "tools": readable, "_meta": {LEFT_OUT: left_out}, **more}
 
 
-def left_out_of(page: ListToolsResult) -> dict[str, str]:
-    """The tools of a page that are left out, and why."""
-    return (page.meta or {}).get(LEFT_OUT, {})  # type: ignore[no-any-return]
+def left_out_of(page: ListToolsResult, before: int = 0) -> dict[str, str]:
+    """Why tools of a page are left out, by their names, or numbers in the list. `before`: the tools of earlier pages."""
+    left_out = (page.meta or {}).get(LEFT_OUT, ())
+    return {name or f"number {before + number}": why for name, number, why in left_out}
 
 
 def _readable_tool(tool: Any, version: str) -> dict[str, Any]:

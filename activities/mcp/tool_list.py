@@ -37,7 +37,7 @@ async def list_tools(client: Client) -> ToolList:
     cursor: str | None = None
     cursors: set[str] = set()
     names: set[str] = set()
-    room = MAX_RESPONSE_BYTES
+    room, count = MAX_RESPONSE_BYTES, 0
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         room -= len(page.model_dump_json())
@@ -45,7 +45,9 @@ async def list_tools(client: Client) -> ToolList:
             logger.warning("An MCP server's list of tools is too long; %d of them are offered.", len(listed.tools))
             break
         new = [tool for tool in page.tools if tool.name not in names]
-        listed.left_out |= left_out_of(page)
+        left_out = left_out_of(page, count)
+        count += len(page.tools) + len(left_out)
+        listed.left_out |= left_out
         listed.tools += new
         names.update(tool.name for tool in new)
         cursor = page.next_cursor

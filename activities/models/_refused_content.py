@@ -26,7 +26,8 @@ class RefusedContent:
 
     def of(self, model: str) -> frozenset[str]:
         """The kinds that the model has refused: `image`, `audio`, `file`."""
-        words = self._adapted.of(model)
+        if not (words := self._adapted.of(model)):
+            return words
         return frozenset(kind for kind in _refusals.CONTENT_OF_KIND if _word(kind) in words)
 
     def without(self, request: Request) -> Request:

@@ -39,15 +39,19 @@ def own_ids(messages: Iterable[Message], endpoint: str) -> dict[str, str]:
         messages: The messages of a conversation.
         endpoint: The endpoint's key in `provider_data`.
     """
-    ids: dict[str, str] = {}
-    taken: set[str] = set()
-    for message in messages:
-        if not isinstance(message, AssistantMessage):
-            continue
-        kept = (message.provider_data or {}).get(f"{PREFIX}{endpoint}")
-        for call in message.tool_calls:
-            own = kept.get(call.id) if isinstance(kept, dict) else None
-            if isinstance(own, str) and own not in taken:
-                ids[legal_id(call.id)] = own
-            taken.add(ids.get(legal_id(call.id), legal_id(call.id)))
+    key, ids = f"{PREFIX}{endpoint}", dict[str, str]()
+    answers = [each for each in messages if isinstance(each, AssistantMessage)]
+    if not [each for each in answers if each.provider_data and key in each.provider_data]:
+        return ids
+    calls: list[tuple[str, object]] = []
+    for message in answers:
+        kept = (message.provider_data or {}).get(key)
+        calls += [
+            (legal_id(each.id), kept.get(each.id) if isinstance(kept, dict) else None) for each in message.tool_calls
+        ]
+    taken = {call_id for call_id, own in calls if own is None}
+    for call_id, own in calls:
+        if isinstance(own, str) and own not in taken:
+            ids[call_id] = own
+            taken.add(own)
     return ids

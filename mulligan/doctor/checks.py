@@ -60,6 +60,7 @@ async def check_agent_files(folder: AgentFolder, task_queue: str) -> list[Findin
             folder.elsewhere = {name: served[name]["version"] for name in wrong if "version" in served[name]}
             await folder.load()
     faults = [Finding("agent files", "problem", problem.rstrip(".")) for problem in folder.problems]
+    faults += [Finding("agent files", "warning", folder.warning.rstrip("."))] if folder.warning else []
     names = ", ".join(sorted(folder.served)) or "none"
     return faults or [Finding("agent files", "ok", f"{folder.path}: {names}")]
 

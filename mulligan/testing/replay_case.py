@@ -67,7 +67,7 @@ async def replay(
     model = RecordedModel(case)
     run = await run_loaded(under_test, case.run_input(), loaded, providers=model.providers)
     _compare("the instructions", case.instructions, run.instructions)
-    _compare("the tools", _written(case.tools), _written(run.tools))
+    _compare_tools(case.tools, run.tools)
     if model.difference:
         raise AssertionError(model.difference)
     _compare_end(case, run, model.answered)
@@ -116,8 +116,15 @@ def _compare(what: str, before: str, now: str) -> None:
         raise AssertionError(difference)
 
 
-def _written(tools: Sequence[ToolDefinition]) -> str:
-    return json.dumps([tool.model_dump(mode="json") for tool in tools], indent=2, ensure_ascii=False)
+def _compare_tools(before: Sequence[ToolDefinition], now: Sequence[ToolDefinition]) -> None:
+    """The names, then each tool by itself, so that the difference says of which tool it is."""
+    _compare("the tools", *("\n".join(tool.name for tool in tools) for tools in (before, now)))
+    for was, is_now in zip(before, now, strict=True):
+        _compare(f"the fields of the tool {was.name!r}", _written(was), _written(is_now))
+
+
+def _written(tool: ToolDefinition) -> str:
+    return json.dumps(tool.model_dump(mode="json"), indent=2, ensure_ascii=False)
 
 
 def _text(output: Any) -> str:

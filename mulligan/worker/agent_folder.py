@@ -71,6 +71,7 @@ class AgentFolder:
         self._loaded_at = self._stored_at = 0.0
         self._stored = ServedFiles()
         self._faults: dict[str, tuple[str, FileFault]] = {}
+        self._has_warned = False
 
     @property
     def served(self) -> list[str]:
@@ -81,6 +82,16 @@ class AgentFolder:
     def labels(self) -> Mapping[str, Sequence[Label]]:
         """The labels of each agent that has some."""
         return {name: labels for name, labels in self._registry.files.labels.items() if labels}
+
+    @property
+    def warning(self) -> str:
+        """What goes well now and not after a restart; "": nothing."""
+        if self.store.is_there or not self.labels:
+            return ""
+        return (
+            f"{self.path / LABELS_FILE}: labels name versions, and after a restart a worker without a content storage has "
+            "only those that are in the files: set MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE."
+        )
 
     async def load(self) -> None:
         """Read the folder, and serve what is right in it."""
@@ -95,6 +106,9 @@ class AgentFolder:
             self._tell_changes(files)
             self._registry.serve_files(files)
             self._seen = seen
+            if self.warning and not self._has_warned:
+                self._say(f"warning: {self.warning}")
+            self._has_warned = bool(self.warning)
             await self._store()
         except FileFault as fault:
             problems.append(f"{self.path}: {fault.text}. The agents are served as before.")

@@ -126,7 +126,7 @@ async def test_a_difference_is_shown_where_it_begins(lab: Lab, tmp_path: Path) -
         "-Be quick.",
         "+Be slow.",
     ]
-    with pytest.raises(AssertionError, match=r"(?s)^The tools are not .*\+.*Weigh it\."):
+    with pytest.raises(AssertionError, match=r"(?s)^The fields of the tool 'weigh' are not .*\+.*Weigh it\."):
         await replay(case, replace(clerk, tools=[other_weigh]))
     told = case.model_copy(deep=True)
     told.messages[4].text = "Something else."

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from mulligan import RunNotFoundError, connect, fork_run
+from mulligan.activities.models._strict_messages import strict_messages
 from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.own_ids import own_ids
 from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
@@ -40,7 +42,7 @@ async def chained(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
 
 
 def check_same(context: ModelContext, request: Recorded) -> None:
-    """The request of Chat Completions has what is shown, and nothing else."""
+    """The request of Chat Completions has what is shown, and nothing else; ids of calls as the endpoint gave them."""
     body = request.json
     messages = body["messages"]
     if context.instructions:
@@ -48,7 +50,7 @@ def check_same(context: ModelContext, request: Recorded) -> None:
         messages = messages[1:]
     provider: Any = SimpleNamespace(_data_key="openai-chat")
     shown = [json.loads(item) for message in context.messages for item in OpenAIChat.encode(provider, message)]
-    assert shown == messages
+    assert strict_messages(shown, (), own_ids(context.messages, "openai-chat")) == messages
     functions = [each["function"] for each in body.get("tools", [])]
     assert [(each["name"], each["description"]) for each in functions] == [
         (each["name"], each["description"]) for each in context.tools

@@ -429,7 +429,7 @@ async def test_a_response_whose_branch_has_a_foreign_run_is_refused_and_another_
     first = await door.http.post("/v1/responses", json={**body, "input": "First."}, headers=door.by("ada"))
     assert first.status_code == 200  # it goes on with the conversation, so that the next one is a branch
     refused = await door.http.post("/v1/responses", json=body, headers=door.by("ada"))
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "id_taken")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "id_taken")
     key = {"Idempotency-Key": uuid.uuid4().hex}
     answer = await door.http.post("/v1/responses", json=body, headers={**door.by("ada"), **key})
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")

@@ -195,7 +195,7 @@ async def test_an_edited_call_is_not_approved_by_the_request_of_a_response(desk:
     reply = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
     body = {"model": "buyer", "previous_response_id": response["id"], "input": [reply]}
     answer = await door.http.post("/v1/responses", json=body)
-    assert (answer.status_code, "Somebody has edited the arguments" in answer.text) == (409, True)
+    assert (answer.status_code, "Somebody has edited the arguments" in answer.text) == (400, True)
 
 
 async def test_the_command_says_what_came_of_its_edit(desk: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ async def test_the_doctor_and_the_agents_command_name_the_tools_that_are_left_ou
     of_number = "MCP server 'odd': the input of 'number 3' cannot be read: it has no name. It is left out"
     away = "The MCP server `gone` could not be started: there is no /nowhere/server"
     assert found == {("ok", "odd: 1 tool"), ("warning", of_tool), ("warning", of_number), ("problem", away)}
-    assert rows == [{"tools": ["odd__pay"], "left_out": [f"{of_tool}.", f"{of_number}."]}, {"unavailable": away}]
+    assert rows == [{"tools": ["odd__pay"], "left_out": [f"{of_tool}.", f"{of_number}."]}, {"unavailable": f"{away}."}]
 
 
 async def test_a_result_with_more_parts_than_a_message_may_have_reaches_the_model_as_text() -> None:
@@ -128,4 +128,4 @@ async def test_a_result_with_more_parts_than_a_message_may_have_reaches_the_mode
     assert result is not None
     assert result.error is None
     assert "paid-7" in result.text
-    assert "[The call ran. Its result is shown as text: it has 102 parts; 100 are the most." in result.text
+    assert "[The call ran. Its result is shown as text: it has 102 parts; the limit is 100." in result.text

@@ -67,7 +67,8 @@ GOES_ON: dict[str, tuple[Turn, dict[str, Any], int]] = {
     "a name": (calls(1, "x" * 3 * MEGABYTE, lambda _: "{}"), {}, 1),
     "100 names": (calls(100, "x" * 30_000, lambda n: json.dumps({"n": n})), {}, 100),
     "100 mistakes": (calls(100, "take", lambda n: json.dumps({f"{m}" * 90: n for m in range(30)})), {}, 100),
-    "a text": (Turn(text=noise(3 * MEGABYTE)), {}, 0),
+    "a text": (Turn(text=noise(999_000)), {}, 0),
+    "a text beside a call": (Turn(text=noise(3 * MEGABYTE), calls=[("take", text_of("x")(1), "c")]), {}, 0),
     "metadata": (calls(6, "take", text_of("x")), {"metadata": {"k": noise(900_000)}}, 0),
     "a prompt": (calls(1, "take", text_of("x")), {"prompt": noise(2_096_000)}, 0),
     "the longest message": (calls(1, "take", text_of("x")), {"prompt": noise(2_096_400)}, 0),
@@ -86,6 +87,18 @@ async def test_a_run_goes_on_after_data_too_large_for_temporal(at: Lab, row: str
     # A step may add this much, so that one more fits into a history that is nearly full.
     size = (await ran.handle.describe()).raw_description.workflow_execution_info.history_size_bytes
     assert size < 10 * MEGABYTE
+
+
+@pytest.mark.parametrize(("size", "status"), [(650_000, "completed"), (3 * MEGABYTE, "truncated")])
+async def test_a_long_text_is_the_output_whole_or_is_said_to_be_cut(at: Lab, size: int, status: str) -> None:
+    """In the result, in the conversation, and for the turn after it."""
+    text = noise(size)
+    ran = await at.run([Turn(text=text)], agent="large")
+    assert ran.result["status"] == status
+    messages = await ran.handle.query("messages", args=[1, 1])  # a large message is a page of its own
+    assert messages["messages"][-1]["text"] == ran.result["output"]
+    assert (ran.result["output"] == text) == (status == "completed")
+    assert ran.result["output"].startswith(text[: min(size, 800_000)])
 
 
 FAILS: dict[str, tuple[Turn, dict[str, Any], str, str]] = {

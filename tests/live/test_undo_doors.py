@@ -180,7 +180,7 @@ async def test_at_a_terminal_the_command_lists_the_calls_and_asks(
     assert " ".join(err.split()) == (
         f"has no undo, and stays: step 2 mail m1 of {ran.id} will be undone: step 1 book b1 of {ran.id} nothing was undone."
     )
-    again = await resume_run(at.client, ran.id, "More.", model=at_model(at, [DONE, DONE]))
+    again = await resume_run(at.client, ran.id, "More.", model=at_model(at, [DONE] * 4))
     await again.result()
     code, out, err = await command("undo", ran.id)
     assert (code, out, len(asked)) == (2, "", 1), "it is refused before anybody is asked"

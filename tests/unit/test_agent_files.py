@@ -31,6 +31,7 @@ from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.agent import Agent
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.stored_files import StorageError
+from mulligan.doctor.checks import check_agent_files
 from mulligan.durations import as_timedelta
 from mulligan.schema.yaml_fields import FileFault
 from mulligan.testing import ScriptedModel, run_agent
@@ -428,6 +429,29 @@ async def test_a_restart_with_a_wrong_file_serves_the_newest_version_that_is_who
         assert loaded.registry.agents["support"].instructions == "Second."
         assert "line 3: no loaded module declares a tool named 'look_up'" in folder.problems[0]
         await folder.load()
+
+
+@pytest.mark.parametrize("has_storage", [True, False])
+@pytest.mark.parametrize("has_labels", [True, False])
+async def test_labels_without_a_content_storage_are_warned_of_at_the_start_and_by_the_doctor(
+    new_worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_storage: bool, has_labels: bool
+) -> None:
+    """After a restart a worker has no former versions. It is said once."""
+    if not has_storage:
+        monkeypatch.delenv("MULLIGAN_CONTENT_DIR")
+    path, labels = tmp_path / "agents/support.md", tmp_path / "agents/labels.toml"
+    path.write_text("---\nmodel: openai:m\n---\nGood.")
+    if has_labels:
+        labels.write_text(f'[support]\nproduction = "{digest_of(path.read_bytes())}"')
+    loaded, _ = await new_worker()
+    said: list[str] = []
+    folder = AgentFolder(tmp_path / "agents", loaded.registry, (), said.append)
+    await folder.load()
+    await folder.load()
+    is_warned = has_labels and not has_storage
+    assert [each for each in said if "set MULLIGAN_CONTENT_DIR" in each] == [f"warning: {folder.warning}"] * is_warned
+    found = await check_agent_files(folder, "agents")
+    assert [each.state for each in found] == ["warning" if is_warned else "ok"]
 
 
 @pytest.mark.parametrize("has_storage", [True, False])

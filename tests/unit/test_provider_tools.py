@@ -117,6 +117,43 @@ def test_a_wrong_provider_tool_is_refused(given: tuple[Any, Any], says: str) -> 
         ProviderTool(*given)
 
 
+def gemini_search(kind: str) -> list[dict[str, Any]]:
+    """A search of two queries, or of an address, as the parts of an answer."""
+    args = {"queries": ["otters", "seals"]} if kind == "GOOGLE_SEARCH_WEB" else {"urls": ["https://a"]}
+    return [
+        {"toolCall": {"id": "s1", "toolType": kind, "args": args}},
+        {"toolResponse": {"id": "s1", "toolType": kind, "response": {"text": "Found."}}},
+    ]
+
+
+GROUNDED = {"groundingMetadata": {"webSearchQueries": ["otters", "seals"]}}
+READ = {"urlContextMetadata": {"urlMetadata": [{"retrievedUrl": "https://a", "urlRetrievalStatus": "X_SUCCESS"}]}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "beside", "expected"),
+    [
+        (gemini_search("GOOGLE_SEARCH_WEB"), {}, ["google_search"]),
+        ([], GROUNDED, ["google_search"] * 2),
+        (gemini_search("GOOGLE_SEARCH_WEB"), GROUNDED, ["google_search"] * 2),
+        (gemini_search("URL_CONTEXT"), READ, ["url_context"]),
+        (gemini_search("URL_CONTEXT"), GROUNDED, ["url_context", "google_search", "google_search"]),
+        (
+            gemini_search("FILE_SEARCH"),
+            GROUNDED | READ,
+            ["file_search", "google_search", "google_search", "url_context"],
+        ),
+    ],
+)
+async def test_a_search_of_gemini_counts_once(
+    bench: Bench, parts: list[dict[str, Any]], beside: dict[str, Any], expected: list[str]
+) -> None:
+    """Each query is billed, and named by the candidate, beside the parts of the search."""
+    candidate = {"content": {"parts": [*parts, {"text": "So."}]}, "finishReason": "STOP", **beside}
+    reply = await bench.body("google", {"candidates": [candidate]})
+    assert [each.name for each in reply.hosted_calls] == expected
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [

@@ -13,6 +13,8 @@ from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.client.export_case import export_case
 from mulligan.testing import Case, CaseError, load_case, replay
+from mulligan.testing.replay_case import _compare_tools
+from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.worker.loading import load
 from tests.promise.test_recovery import ROWS
 from tests.promise.test_structured_output import ROWS as OUTPUTS
@@ -57,3 +59,35 @@ async def test_the_same_code_replays_each_kind_of_mistake(
     assert run.result is not None
     assert run.result.model_dump()["output"] == ran.result["output"] == case.output
     assert run.messages == case.messages
+
+
+DEEP = {"type": "object", "properties": {f"field{n}": {"type": "string"} for n in range(30)}}
+TOOLS = [ToolDefinition(name=name, description="Do it.", parameters=DEEP) for name in ("find", "pay", "send")]
+
+
+def changed(**update: Any) -> list[ToolDefinition]:
+    return [TOOLS[0], TOOLS[1].model_copy(update=update), TOOLS[2]]
+
+
+OTHER = {**DEEP, "properties": {**DEEP["properties"], "field29": {"type": "integer"}}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (changed(parameters=OTHER), "The fields of the tool 'pay' are not those of the case:"),
+        (changed(description="Pay."), "The fields of the tool 'pay' are not those of the case:"),
+        (changed(strict=True), "The fields of the tool 'pay' are not those of the case:"),
+        (changed(name="buy"), "-pay\n+buy"),
+        (TOOLS[:2], "-send"),
+        (TOOLS[1:], "-find"),
+        ([*TOOLS, TOOLS[0].model_copy(update={"name": "new"})], "+new"),
+        ([TOOLS[2], *TOOLS[:2]], "+send\n find"),
+    ],
+)
+def test_a_difference_of_tools_names_the_tool(now: list[ToolDefinition], told: str) -> None:
+    """Also one far below its name."""
+    _compare_tools(TOOLS, TOOLS)
+    with pytest.raises(AssertionError) as raised:
+        _compare_tools(TOOLS, now)
+    assert told in str(raised.value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from mulligan import Agent, Say, ToolStrategy
 from mulligan.activities.answers import size_limits
 from mulligan.activities.answers.size_limits import (
     fit_answer,
@@ -17,6 +19,7 @@ from mulligan.activities.answers.size_limits import (
     oversized_arguments,
     oversized_calls,
 )
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import Citation, ErrorInfo, HostedCall, Repair
 from mulligan.wire.model_call import PreparedCall, RejectedAnswer
 from mulligan.wire.shorten import json_size
@@ -34,12 +37,16 @@ MOST = size_limits.ARGUMENTS_BYTES
         ([MOST, 1], [0]),
         ([MOST // 2, MOST // 2], []),
         ([MOST // 2 + 1, MOST // 2], [0]),
-        ([MOST // 2 + 1, MOST // 2 + 1], [0, 1]),
+        ([MOST // 2 + 1, MOST // 2 + 1], [1]),
         ([10, MOST // 3, MOST], [2]),
-        ([MOST // 3 + 1, MOST // 3, MOST // 3 + 2], [0, 2]),
+        ([MOST // 3 + 1, MOST // 3, MOST // 3 + 2], [2]),
+        ([20_000] * 100, [*range(25, 100)]),
+        ([MOST, *[20_000] * 20], [0]),
     ],
 )
-def test_where_all_arguments_are_too_long_those_beyond_their_share_are(sizes: list[int], too_long: list[int]) -> None:
+def test_where_all_arguments_are_too_long_the_largest_that_do_not_fit_are(
+    sizes: list[int], too_long: list[int]
+) -> None:
     """A call runs whose own arguments are not to blame."""
     calls = [tool_call(arguments="x" * (size - 2)) for size in sizes]  # two bytes are the quotation marks of JSON
     assert oversized_calls(calls) == set(too_long)
@@ -137,5 +144,33 @@ def test_the_text_of_a_rejection_is_cut() -> None:
 def test_the_limits_of_all_parts_together_fit_into_a_result() -> None:
     """Temporal refuses 2 MB: the text, arguments twice, the repairs, feedback, and the provider's items."""
     parts = size_limits.TEXT_BYTES + 2 * MOST + size_limits.REPAIRS_BYTES + size_limits.FEEDBACK_BYTES
-    assert parts < size_limits.ANSWER_BYTES < 2_000_000
+    alone = size_limits.ALONE_BYTES + size_limits.PROVIDER_BYTES + size_limits.FEEDBACK_BYTES
+    typed = 2 * MOST + size_limits.PROVIDER_BYTES + size_limits.FEEDBACK_BYTES
+    assert max(parts, alone, typed) < size_limits.ANSWER_BYTES < 2_000_000
     assert size_limits.MOST_CALLS + 1 <= 128  # OpenAI's most
+
+
+class Note(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("size", "output", "status", "kept"),
+    [
+        (100_001, None, "completed", 100_001),
+        (size_limits.ALONE_BYTES - 2, None, "completed", size_limits.ALONE_BYTES - 2),
+        (size_limits.ALONE_BYTES, None, "truncated", size_limits.ALONE_BYTES * 8 // 10),
+        (MOST - 2, ToolStrategy(Note, or_text=True), "completed", MOST - 2),
+        (MOST, ToolStrategy(Note, or_text=True), "truncated", MOST * 8 // 10),
+    ],
+)
+async def test_a_text_is_the_output_whole_or_cut_off(size: int, output: Any, status: str, kept: int) -> None:
+    """Nothing that is left out is `completed`."""
+    text = ("".join(f"word {n} " for n in range(100_000)) * 2)[:size]
+    agent = Agent(name="a", model="scripted:m", output=output)
+    run = await run_agent(agent, "Go.", model=ScriptedModel(Say(text)))
+    assert run.result is not None
+    assert (run.result.status, len(text)) == (status, size)
+    assert run.messages[-1].text.startswith(text[:kept])
+    if status == "completed":
+        assert run.output == run.messages[-1].text == text

@@ -98,14 +98,17 @@ def _span(segment: object, texts: list[str], places: Mapping[int, int]) -> tuple
 
 
 def hosted_work(layout: Any) -> Iterator[HostedWork]:
-    """What the provider did, by the places of an answer's layout."""
+    """What the provider did, by the places of an answer's layout.
+
+    What has parts of its own is named by the candidate once more (`webSearchQueries`, as many as are billed): it is one.
+    """
     parts = [
         place["part"] for place in objects(layout) if place.get("type") == PART and isinstance(place.get("part"), dict)
     ]
-    yield from _work_in_parts(parts)
-    for place in objects(layout):
-        if place.get("type") == CANDIDATE:
-            yield from _searches(place)
+    searches = [each for place in objects(layout) if place.get("type") == CANDIDATE for each in _searches(place)]
+    named = {each.name for each in searches}
+    yield from (work for work in _work_in_parts(parts) if work.name not in named)
+    yield from searches
 
 
 def _work_in_parts(parts: list[dict[str, Any]]) -> Iterator[HostedWork]:
@@ -118,9 +121,9 @@ def _work_in_parts(parts: list[dict[str, Any]]) -> Iterator[HostedWork]:
             response = responses.get(as_text(call.get("id")))
             status = "in_progress" if response is None else "completed"
             found = "\n".join(texts_in((response or {}).get("response")))
-            yield HostedWork(
-                as_text(call.get("id")), as_text(call.get("toolType")).lower(), call.get("args"), status, found
-            )
+            name = as_text(call.get("toolType")).lower()
+            name = "google_search" if name.startswith("google_search") else name
+            yield HostedWork(as_text(call.get("id")), name, call.get("args"), status, found)
         if isinstance(code := part.get("executableCode"), dict):
             result = results.pop(0) if results else {}
             outcome = as_text(result.get("outcome")).removeprefix("OUTCOME_").lower() or "in_progress"

@@ -30,12 +30,12 @@ class AcceptedLabels:
     """
 
     def __init__(self, adapted: Adapted, *, is_own: bool) -> None:
-        self._adapted, self._default = adapted, LABELS if is_own else ()
+        self._adapted, self._default = adapted, frozenset(LABELS if is_own else ())
 
     def of(self, model: str) -> frozenset[str]:
         """Those that a model accepts."""
         words = self._adapted.of(model)
-        return frozenset(name for name in self._default if f"no_{name}" not in words)
+        return frozenset(name for name in self._default if f"no_{name}" not in words) if words else self._default
 
     def learn(self, model: str, refused: ModelRequestError) -> bool:
         """Whether a refusal names some that were not known to be refused."""
