@@ -393,8 +393,8 @@ class Agent(Generic[OutputT]):
                 raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
             if each.name not in FEATURES and (each.parts is None or each.parts.workflow is None):
                 raise DeclarationError(
-                    f"{context}: {kind} has no part in the workflow; set its parts: Parts(…, workflow=…) with a class of "
-                    "mulligan.feature.Feature."
+                    f"{context}: {kind} has no part in the workflow; set its parts: FeatureParts(…, workflow=…) with a "
+                    "class of mulligan.feature.Feature."
                 )
         for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
@@ -440,15 +440,12 @@ class Agent(Generic[OutputT]):
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
-        missing = [name for name, (_, is_present) in needs.items() if is_present and name not in FEATURES]
-        what, feature = (needs[missing[0]][0], missing[0]) if missing else ("", None)
-        keywords = [keyword for tool in self.listed_tools for keyword in tool.missing]
-        keywords += [keyword for server in self.mcp for keyword in server.given]
-        for keyword in keywords:
-            if TOOL_OPTIONS[keyword] not in FEATURES:
-                what, feature = f"a tool, or an MCP server, with {keyword}", TOOL_OPTIONS[keyword]
-        if feature is not None:
-            raise DeclarationError(f"{context}: {what} needs the feature {feature!r}, which is not installed.")
+        used: dict[str | None, str] = {name: what for name, (what, is_present) in needs.items() if is_present}
+        options = [*(each.missing for each in self.listed_tools), *(each.given for each in self.mcp)]
+        used |= {TOOL_OPTIONS[each]: f"a tool, or an MCP server, with {each}" for given in options for each in given}
+        for name, what in used.items():
+            if name not in FEATURES:
+                raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
         for tool in self.listed_tools:
             for option in tool.options:
                 if option.name not in FEATURES and not self.has_feature(option.name):

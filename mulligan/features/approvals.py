@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHORTEST_REMINDER = timedelta(seconds=1)
 """The least time before a reminder."""
+Time = float | timedelta | None
+"""Seconds, or a timedelta; None: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +39,7 @@ class Approvals(AgentFeature, in_files=True):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that the times are possible. `agent`: whose feature it is."""
-        return {
-            "Approvals: timeout must be more than 0 seconds, or None": (
-                self.timeout is not None and as_timedelta(self.timeout) <= timedelta(0)
-            ),
-            "Approvals: reminder must be 1 second or more, or None": (
-                self.reminder is not None and as_timedelta(self.reminder) < SHORTEST_REMINDER
-            ),
-        }
+        return _faults_of_times("Approvals: ", self.timeout, self.reminder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +53,12 @@ class ApprovalsOption(ToolOption):
 
     def faults(self, tool: Tool) -> dict[str, bool]:
         """Check the values: a mistyped one would mean that nobody is asked; and refuse two questions about one call."""
-        needs, timeout, reminder = self.needs_approval, self.approval_timeout, self.approval_reminder
+        needs = self.needs_approval
         return {
             "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
                 isinstance(needs, bool) or callable(needs) or (isinstance(needs, str) and is_role(needs))
             ),
-            "approval_timeout must be more than 0 seconds, or None": (
-                timeout is not None and as_timedelta(timeout) <= timedelta(0)
-            ),
-            "approval_reminder must be 1 second or more, or None": (
-                reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
-            ),
+            **_faults_of_times("approval_", self.approval_timeout, self.approval_reminder),
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and needs
             ),
@@ -89,3 +79,12 @@ class ApprovalsOption(ToolOption):
     def traits(self) -> Traits:
         """Who is asked before a call, and whether it is a question."""
         return Traits(policy=self.needs_approval, is_question=self.asks_person)
+
+
+def _faults_of_times(where: str, timeout: Time, reminder: Time) -> dict[str, bool]:
+    is_short = reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
+    return {
+        f"{where}timeout must be more than 0 seconds, or None": timeout is not None
+        and as_timedelta(timeout) <= timedelta(0),
+        f"{where}reminder must be 1 second or more, or None": is_short,
+    }

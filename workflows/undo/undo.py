@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 from temporalio import workflow
@@ -145,7 +145,7 @@ class _ExecutedCalls:
             agent=agent,
             step=entry.step,
             lost=kind if kind in _LOST else None,
-            schedule=self._schedule(facts),
+            schedule=_schedule(facts),
             role=(record.decision.role if record.decision else None) or (facts.role if facts else None),
         )
 
@@ -183,15 +183,14 @@ class _ExecutedCalls:
             return values.model_copy(update={"arguments": None, "text": None, "too_large": True})
         return values
 
-    @staticmethod
-    def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
-        if facts is None or (attempts := facts.features.get(Undo.feature)) is None:
-            return None
-        return UndoSchedule.model_validate(
-            {
-                "attempts": attempts,
-                "timeout": facts.timeout,
-                "task_queue": facts.task_queue,
-                "queue_timeout": facts.queue_timeout,
-            }
-        )
+
+def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
+    attempts: Any = facts.features.get(Undo.feature) if facts else None
+    if facts is None or attempts is None:
+        return None
+    return UndoSchedule(
+        attempts=attempts,
+        timeout=facts.timeout,
+        task_queue=facts.task_queue,
+        queue_timeout=facts.queue_timeout,
+    )
