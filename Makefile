@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-again test-live test-changed durations mutants nightly test-sdk test-without-features test-system programs approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
+.PHONY: help demo test test-again test-live test-changed durations mutants nightly test-sdk test-without-features test-system programs approvals docs screenshots docs-site lighthouse fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -59,6 +59,10 @@ screenshots: | $(UV)  ## Take the pictures of the console and of a trace again, 
 docs-site: | $(UV)  ## The docs as pages, into site/VERSION/, beside the versions that are there; each warning is an error
 	@$(UV) run --group docs sphinx-build -q -E -W --keep-going -c docs/_site docs site/$(VERSION)
 	@echo "site/index.html"
+
+lighthouse: | $(UV)  ## Lighthouse's four scores of five pages of the docs, at least 95 on a machine that does nothing else
+	@LIGHTHOUSE=performance,accessibility,best-practices,seo \
+	  $(UV) run --group system --group docs pytest -q -rP -n 0 tests/system/test_docs_site.py -k lighthouse
 
 fuzz: | $(UV)  ## Random inputs for each parser, longer than the tests do; failing ones are kept: `make fuzz ARGS="--minutes 10"`
 	@$(UV) run python -m tests.fuzz $(ARGS)

@@ -39,9 +39,9 @@ class Goal:
 
 
 PAIRS = (
-    ("mulligan", "floor", "over HTTP, against the floor (two activities that do nothing)"),
+    ("mulligan", "floor", "over HTTP, against the floor"),
     ("mulligan-scripted", "floor", "model in process, against the floor"),
-    ("mulligan", "floor-http", "over HTTP, against the floor with the HTTP request"),
+    ("mulligan", "floor-http", "over HTTP, against the floor with HTTP"),
 )
 
 
@@ -93,9 +93,7 @@ def _speed(read: Reading) -> Iterator[Goal]:
                 )
     for steps, most in CPU_TIMES.items():
         if times := read.cpu_times("mulligan", "floor-http", steps):
-            figure = (
-                f"the worker's CPU time of a step at {steps} steps, over HTTP, against the floor with the HTTP request"
-            )
+            figure = f"the worker's CPU time of a step at {steps} steps, over HTTP, against the floor with HTTP"
             yield Goal(figure, f"at most {most:.2f} times", f"{times.text()} times", times.median <= most)
 
 

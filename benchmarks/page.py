@@ -113,6 +113,11 @@ def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> s
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def short_title(name: str) -> str:
+    """A contender's name; what a floor does stands in the text."""
+    return ALL[name].title.partition(":")[0]
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with numbers aligned to the right; empty without rows."""
     if not rows:
@@ -171,7 +176,7 @@ def _history(read: Reading) -> str:
         if any(lines):
             steps = marginal(read, name)
             growth = f"{steps[0]:,.0f} → {steps[1]:,.0f}" if steps else "–"
-            rows.append((ALL[name].title, *(f"{line['bytes']:,}" if line else "–" for line in lines), growth))
+            rows.append((short_title(name), *(f"{line['bytes']:,}" if line else "–" for line in lines), growth))
     head = ("bytes, hand-overs included", *(f"{size:,} steps" for size in sizes), "bytes a step adds, 10–40 → 40–160")
     return table(head, rows)
 
@@ -184,7 +189,7 @@ def _survival(read: Reading) -> str:
             ended = line["outcome"].replace("|", "/")
             measured = f"{line['at'][:10]}, server {_server(line)}"
             times = (f"{line['seconds']:,}", measured)
-            rows.append((ALL[name].title, f"{line['steps']:,}", ended, str(line["runs"]), *sizes, *times))
+            rows.append((short_title(name), f"{line['steps']:,}", ended, str(line["runs"]), *sizes, *times))
     head = ("", "steps", "how it ended", "runs in the chain", "MiB of history", "MiB handed over", "s", "measured")
     return table(head, rows)
 
@@ -196,7 +201,7 @@ def _speed(read: Reading) -> str:
             if ms := read.ms_a_step(name, size):
                 over = [_text(read.times("speed", name, base, size)) for base in FLOORS]
                 cpu = [_text(read.cpu_ms_a_step(name, size, of), 1) for of in ("worker", "server")]
-                rows.append((f"{ALL[name].title}, {size:,} steps", ms.text(1), *over, *cpu))
+                rows.append((f"{short_title(name)}, {size:,} steps", ms.text(1), *over, *cpu))
     head = ("", "ms a step", "times the floor", "times the floor with HTTP")
     return table((*head, "worker's CPU ms", "server's"), rows)
 
@@ -207,7 +212,7 @@ def _local(read: Reading) -> str:
         for size in read.sizes("speed"):
             if times := read.times("speed", name, whole, size):
                 both = [_text(read.ms_a_step_beside(name, of, size), 1) for of in (name, whole)]
-                rows.append((f"{ALL[name].title}, {size:,} steps", *both, times.text()))
+                rows.append((f"{short_title(name)}, {size:,} steps", *both, times.text()))
     return table(("", "ms a step", "the ordinary tool, in turn with it", "times"), rows)
 
 
@@ -217,17 +222,17 @@ def _throughput(read: Reading) -> str:
         for name in EVERYBODY:
             if rate := read.steps_a_second(name, runs):
                 shares = [_text(inverse(read.times("throughput", name, base, runs))) for base in FLOORS]
-                rows.append((f"{ALL[name].title}, {runs} runs", rate.text(0), *shares))
+                rows.append((f"{short_title(name)}, {runs} runs", rate.text(0), *shares))
     return table(("", "steps a second", "of the floor's", "of the floor's with HTTP"), rows)
 
 
 def _memory(read: Reading) -> str:
     rows = [
-        (ALL[name].title, each.text(0), _text(read.memory(name, "resident"), 0), _text(read.idle(name), 0))
+        (short_title(name), each.text(0), _text(read.memory(name, "resident"), 0), _text(read.idle(name), 0))
         for name in ("floor", "mulligan", *RIVAL_NAMES)
         if (each := read.memory(name))
     ]
-    return table(("", "KiB an open run (private)", "KiB an open run (resident)", "MiB of the idle worker"), rows)
+    return table(("", "KiB a run (private)", "KiB a run (resident)", "MiB of the idle worker"), rows)
 
 
 def _waiting(file: Path) -> str:
@@ -253,7 +258,7 @@ def _replay(read: Reading) -> str:
         for name in ("floor", "mulligan", *RIVAL_NAMES):
             if told := read.replay(name, size):
                 rate, of_cpu, line = told
-                row = (f"{ALL[name].title}, {size:,} steps", f"{line['events']:,}", f"{line['bytes'] / 2**20:,.2f}")
+                row = (f"{short_title(name)}, {size:,} steps", f"{line['events']:,}", f"{line['bytes'] / 2**20:,.2f}")
                 rows.append((*row, rate.text(0), of_cpu.text(0)))
     return table(("", "events", "MiB", "events a second", "events a second of CPU time"), rows)
 

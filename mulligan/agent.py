@@ -313,7 +313,9 @@ class Agent(Generic[OutputT]):
         tool_name = self.name if name is None else name
         limit = NO_LIMIT if timeout is None else as_timedelta(timeout)
         if timeout is not None and limit <= NO_LIMIT:
-            raise DeclarationError(f"{self.source}: tool {tool_name!r}: timeout must be more than 0 seconds, or None.")
+            raise DeclarationError(
+                f"{self.source}: tool {tool_name!r}: timeout is {timeout!r}; give more than 0 seconds, or None."
+            )
         function = _prompt_function(self.name)
         try:
             declared = SubAgentOutput.declared(output, self.output, quarantine=quarantine)
@@ -494,8 +496,14 @@ class Agent(Generic[OutputT]):
             f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore', 'refuse' or None": (
                 self.client_instructions not in (None, *get_args(ClientInstructions))
             ),
-            "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
-            "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),
+            f"model_timeout must be more than 0 seconds, but is {self.model_timeout!r}": as_timedelta(
+                self.model_timeout
+            )
+            <= timedelta(0),
+            f"model_patience must be 0 seconds or more, but is {self.model_patience!r}": as_timedelta(
+                self.model_patience or 0
+            )
+            < timedelta(0),
             f"model_attempts is {self.model_attempts}; it must be 1 or more, or None": (
                 self.model_attempts is not None and self.model_attempts < 1
             ),

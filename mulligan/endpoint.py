@@ -96,9 +96,11 @@ class Endpoint:
         for name in ("api_version", "region", "project"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not _PLACE.fullmatch(value)):
-                raise DeclarationError(f"{context}: {name} has characters that no {name} has, or none.")
+                raise DeclarationError(f"{context}: {name} is {str(value)[:80]!r}, which no {name} can be.")
             if value is not None and name not in own:
-                raise DeclarationError(f"{context}: {name} is not for an endpoint of the kind {self.kind!r}.")
+                raise DeclarationError(
+                    f"{context}: {name} is not for an endpoint of the kind {self.kind!r}; leave it out."
+                )
         if self.kind and any(getattr(self, name) is None for name in needed.split(" and ")):
             raise DeclarationError(f"{context}: an endpoint of the kind {self.kind!r} needs {needed}.")
         if self.kind == "vertex" and self.api_key_env is not None:
@@ -216,7 +218,7 @@ def check_address(url: str, subject: str) -> None:
 def check_url(url: object, context: str) -> None:
     """Check the address of an endpoint. A password in it is not quoted."""
     if not isinstance(url, str):
-        raise DeclarationError(f"{context}: base_url must be a text, {_EXAMPLE}.")
+        raise DeclarationError(f"{context}: base_url has the type {type(url).__name__}; it must be a text, {_EXAMPLE}.")
     try:
         has_login = "@" in urlsplit(url).netloc
     except ValueError:
@@ -232,7 +234,9 @@ def check_url(url: object, context: str) -> None:
 def _check_headers(headers: object, context: str) -> None:
     """Check the headers of an endpoint. No value is quoted: it may be secret."""
     if not isinstance(headers, Mapping):
-        raise DeclarationError(f"{context}: headers must be a table of names and values.")
+        raise DeclarationError(
+            f"{context}: headers has the type {type(headers).__name__}; it must be a table of names and values."
+        )
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER.fullmatch(name):
             raise DeclarationError(f"{context}: {str(name)[:80]!r} is not a header's name.")

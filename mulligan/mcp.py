@@ -117,46 +117,48 @@ class McpServer:
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval
-        lists = (
-            self.include or (),
-            self.exclude,
-            self.pass_env,
-            () if isinstance(needs_approval, bool) or callable(needs_approval) else needs_approval,
-            () if _is_once(self.once) else self.once,
-            () if isinstance(self.consequential, bool) else self.consequential,
-        )
+        lists = {
+            "include": self.include or (),
+            "exclude": self.exclude,
+            "pass_env": self.pass_env,
+            "needs_approval": () if isinstance(needs_approval, bool) or callable(needs_approval) else needs_approval,
+            "once": () if _is_once(self.once) else self.once,
+            "consequential": () if isinstance(self.consequential, bool) else self.consequential,
+        }
+        no_list, wrong = next((each for each in lists.items() if not _is_list(each[1])), ("", ()))
         is_named = is_legal_server_name(self.name)
         faults = {
             f"name must be 1 to {MAX_NAME_CHARS} letters, digits, '_' or '-', without '{SEPARATOR}'": not is_named,
             "give it a command or a url, and not both": (self.command is None) == (self.url is None),
-            "command must be a list: the program and its arguments": self.command is not None
+            f"command must be a list: the program and its arguments, but is a {type(self.command).__name__}": self.command
+            is not None
             and (isinstance(self.command, str) or not self.command or not _are_texts(self.command)),
             "url must begin with http:// or https://": self.url is not None
             and not re.match(r"https?://[^/]", self.url),
             "auth is for a server with a url": self.auth is not None and self.url is None,
-            "auth must be OAuthClientCredentials(…) or OAuthLogin(…)": not isinstance(
+            f"auth must be OAuthClientCredentials(…) or OAuthLogin(…), but is a {type(self.auth).__name__}": not isinstance(
                 self.auth, OAuthClientCredentials | OAuthLogin | None
             ),
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),
-            "include, exclude, pass_env, needs_approval, once and consequential must be lists of names": not all(
-                map(_is_list, lists)
-            ),
+            f"{no_list} must be a list of names, but is {wrong!r}": no_list,
             "env must map names to texts": not (_are_texts(self.env) and _are_texts(self.env.values())),
             "headers must map names to texts or functions": not (
                 _are_texts(self.headers) and all(isinstance(v, str) or callable(v) for v in self.headers.values())
             ),
-            "timeout must be more than 0 seconds": seconds(self.timeout) <= 0,
-            f"start_timeout must be more than 0 and at most {MAX_START_TIMEOUT:g} seconds": not (
+            f"timeout must be more than 0 seconds, but is {self.timeout!r}": seconds(self.timeout) <= 0,
+            f"start_timeout must be more than 0 and at most {MAX_START_TIMEOUT:g} s, but is {self.start_timeout!r}": not (
                 0 < seconds(self.start_timeout) <= MAX_START_TIMEOUT
             ),
-            "approval_timeout must be more than 0 seconds": self.approval_timeout is not None
+            f"approval_timeout must be more than 0 seconds, but is {self.approval_timeout!r}": self.approval_timeout
+            is not None
             and seconds(self.approval_timeout) <= 0,
-            "attempts must be 1 or more": self.attempts < 1,
-            "on_demand must be True or False": not isinstance(self.on_demand, bool),
-            "trust must be 'trusted' or 'untrusted'": self.trust not in ("trusted", "untrusted"),
-            "max_result_chars must be 1 or more": self.max_result_chars < 1,
+            f"attempts must be 1 or more, but is {self.attempts!r}": self.attempts < 1,
+            f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
+            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
+            not in ("trusted", "untrusted"),
+            f"max_result_chars must be 1 or more, but is {self.max_result_chars!r}": self.max_result_chars < 1,
         }
         if fault := next((text for text, is_so in faults.items() if is_so), None):
             raise DeclarationError(f"MCP server {self.name!r}: {fault}.")
@@ -254,7 +256,7 @@ def check_servers(servers: Sequence[Any], tools: Sequence[str], context: str) ->
         require_extra("mcp", f"{context}: mcp=[…]")
     for index, server in enumerate(servers):
         if not isinstance(server, McpServer):
-            raise DeclarationError(f"{context}: mcp[{index}] is not a McpServer.")
+            raise DeclarationError(f"{context}: mcp[{index}] is {server!r}; give a McpServer.")
     names = [server.name for server in servers]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise DeclarationError(f"{context}: two MCP servers are named {duplicates[0]!r}; give one another name.")

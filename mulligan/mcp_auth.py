@@ -43,7 +43,9 @@ class OAuthClientCredentials:
         if (self.client_secret is None) == (self.private_key is None):
             raise DeclarationError("OAuthClientCredentials: give it a client_secret or a private_key, and not both.")
         if not self.issuer.startswith(("https://", "http://")):
-            raise DeclarationError("OAuthClientCredentials: issuer must be the URL of the authorization server.")
+            raise DeclarationError(
+                f"OAuthClientCredentials: issuer is {self.issuer[:200]!r}; it must be the URL of the authorization server."
+            )
 
     def __repr__(self) -> str:
         return f"OAuthClientCredentials(issuer={self.issuer!r})"
@@ -81,7 +83,9 @@ class OAuthLogin:
         if self.client_secret is not None and self.client_id is None:
             raise DeclarationError("OAuthLogin: client_secret needs a client_id.")
         if not 0 <= self.redirect_port <= 65_535:
-            raise DeclarationError("OAuthLogin: redirect_port must be a port, or 0.")
+            raise DeclarationError(
+                f"OAuthLogin: redirect_port is {self.redirect_port}; give a port, or 0 for any free one."
+            )
 
     def __repr__(self) -> str:
         return "OAuthLogin()"

@@ -128,7 +128,8 @@ class ProviderPlugin:
             )
         if not callable(self.create):
             raise DeclarationError(
-                f"ProviderPlugin({self.prefix!r}): create must be a function of an Endpoint or None that returns a provider."
+                f"ProviderPlugin({self.prefix!r}): create must be a function of an Endpoint or None that returns a "
+                f"provider, but is {self.create!r}."
             )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -298,7 +299,8 @@ def check_run_input(run_input: RunInput) -> None:
         )
     if run_input.tenant is not None and len(run_input.tenant.encode()) > TENANT_BYTES:
         raise InvalidRunInputError(
-            f'"tenant" has more than {TENANT_BYTES} bytes, the limit of Temporal\'s fairness keys.'
+            f'"tenant" is {run_input.tenant[:80]!r}, with more than {TENANT_BYTES} bytes, the limit of Temporal\'s '
+            "fairness keys."
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
 
@@ -332,7 +334,10 @@ def _check_messages(messages: Sequence[Message], *, prompted: bool) -> None:
         if isinstance(message, AssistantMessage):
             open_calls = {call.id: index for call in message.tool_calls}
             if len(open_calls) < len(message.tool_calls):
-                raise InvalidRunInputError(f'"messages[{index}]" has two tool calls of one id; each needs its own.')
+                [(twice, _)] = Counter(call.id for call in message.tool_calls).most_common(1)
+                raise InvalidRunInputError(
+                    f'"messages[{index}]" has two tool calls of the id {twice[:80]!r}; each needs its own.'
+                )
     if open_calls:
         _raise_unanswered(open_calls)
     if messages and not prompted and isinstance(messages[-1], AssistantMessage):

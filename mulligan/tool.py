@@ -219,7 +219,8 @@ class Tool:
         """
         where = f"{source_file(call)}: tool {name!r}"
         if not isinstance(name, str) or not isinstance(description, str):
-            raise DeclarationError(f"{where}: name and description must be texts.")
+            kinds = f"{type(name).__name__} and {type(description).__name__}"
+            raise DeclarationError(f"{where}: name and description must be texts, but are of the types {kinds}.")
         if not callable(call):
             raise DeclarationError(f"{where}: call is {call!r}; give a function of (arguments, ToolContext).")
         try:
@@ -267,20 +268,16 @@ class Tool:
         are_options = all(issubclass(kind, ToolOption) for kind in kinds) and len({*kinds}) == len(kinds)
         return {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
-            "timeout must be more than 0 seconds": self.timeout <= timedelta(0),
-            (
-                f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most; give a shorter timeout, or leave local out"
-            ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
+            **self._time_faults(),
             "a local tool runs on its run's own worker: local and task_queue exclude each other; leave one out": (
                 self.local and self.task_queue is not None
             ),
-            "queue_timeout must be more than 0 seconds": self.queue_timeout <= timedelta(0),
             f"attempts must be 1 or more, but is {self.attempts}": self.attempts < 1,
             f"max_result_chars must be 1 or more, but is {self.max_result_chars}": self.max_result_chars < 1,
-            "retry_on must be exception types": not all(
+            f"retry_on must be exception types, but is {self.retry_on!r}": not all(
                 isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.retry_on
             ),
-            "fix must be a function of one argument, or ask_model(…)": not (
+            f"fix must be a function of one argument, or ask_model(…), but is {self.fix!r}": not (
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
@@ -293,9 +290,10 @@ class Tool:
             "isolated_env is an option of isolated tools: add isolated=True": bool(
                 self.isolated_env and not self.isolated
             ),
-            'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"]': not (
-                _are_variables(self.isolated_env)
-            ),
+            (
+                'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"], but is '
+                f"{self.isolated_env!r}"
+            ): not _are_variables(self.isolated_env),
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
             not in ("trusted", "untrusted"),
             f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
@@ -311,6 +309,22 @@ class Tool:
             if each.type in (bool, "bool") and (value := getattr(option, each.name)) is not each.default
         }
         return {**faults, **{text: is_so for option in self.options for text, is_so in option.faults(self).items()}}
+
+    def _time_faults(self) -> dict[str, bool]:
+        """What may be wrong with the times."""
+        return {
+            f"timeout must be more than 0 seconds, but is {_told(self.timeout)}": self.timeout <= timedelta(0),
+            (
+                f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most, but timeout is {_told(self.timeout)}; give a "
+                "shorter one, or leave local out"
+            ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
+            f"queue_timeout must be more than 0 seconds, but is {_told(self.queue_timeout)}": self.queue_timeout
+            <= timedelta(0),
+        }
+
+
+def _told(time: timedelta) -> str:
+    return f"{time.total_seconds():g} s"
 
 
 class TypedTool(Tool, Generic[P, R]):

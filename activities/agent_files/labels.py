@@ -101,10 +101,12 @@ def _label(line: int, name: str, value: Any) -> Label:
     version, share = fields.get("version"), fields.get("share", "")
     if fields.keys() - {"version", "share"} or not isinstance(version, str) or not DIGITS.fullmatch(version):
         raise FileFault(
-            line, f'{name!r} must be a digest of `mulligan agents --versions`, or {{version = "DIGEST", share = "5%"}}'
+            line,
+            f"{name!r} is {repr(value)[:80]}; it must be a digest of `mulligan agents --versions`, or "
+            '{version = "DIGEST", share = "5%"}',
         )
     if share != "" and (not isinstance(share, str) or not _SHARE.fullmatch(share)):
-        raise FileFault(line, f'the share of {name!r} must be a text such as "5%"')
+        raise FileFault(line, f'the share of {name!r} is {str(share)[:80]!r}; it must be a text such as "5%"')
     return Label(name, version, share, line)
 
 

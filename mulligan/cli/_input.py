@@ -19,7 +19,7 @@ def read_text(argument: str) -> str:
     """A text argument; `-` reads it from stdin. An empty text ends the command."""
     text = sys.stdin.read().rstrip("\n") if argument == "-" else argument
     if not text.strip():
-        fail("the text is empty.")
+        fail(f"the text is {text!r}; give one that says something, in quotes, or `-` to read it from stdin.")
     return text
 
 
@@ -54,7 +54,7 @@ def parse_json_object(text: str, name: str, example: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         fail(f"{name} is not JSON: {error}.")
     if not isinstance(value, dict):
-        fail(f"{name} must be a JSON object like {example}.")
+        fail(f"{name} is {json.dumps(value)[:80]}; it must be a JSON object like {example}.")
     return value
 
 

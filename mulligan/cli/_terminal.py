@@ -86,6 +86,8 @@ err = SafeConsole(stderr=True)
 
 OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
 """The exit codes."""
+_WITHOUT_BRACES = str.maketrans("", "", "{}")
+"""Typer puts required arguments between braces, which a person would type."""
 
 Modules = Annotated[
     list[str] | None,
@@ -154,7 +156,18 @@ class CommandApp(typer.Typer):
 
 
 class Commands(TyperGroup):
-    """The commands. Where Temporal, a setting, a declaration, an input or a run is at fault, they end with its sentence."""
+    """The commands. Where the command line, Temporal, a setting, a declaration, an input or a run is at fault, they end with
+    its sentence.
+    """
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the options before a command."""
+        try:
+            return super().make_context(*args, **options)
+        except Exception as error:
+            if not (sentence := _usage_sentence(error)):
+                raise
+            fail(sentence)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands, those of the features of loaded modules at the end."""
@@ -189,6 +202,37 @@ def _loaded_commands() -> dict[str, Any]:
     return dict(typer.main.get_group(added).commands)
 
 
+def _usage_sentence(error: Exception) -> str:
+    """What was wrong, the value that was given, and what to do; empty if the error is none of the parser's, or is the help.
+
+    The parser's classes are private in some versions of Typer, and click's in others: they are known by what they have.
+    """
+    told = getattr(error, "format_message", None)
+    if told is None or type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    context: Any = getattr(error, "ctx", None)
+    sentence = _of_value(error) or str(told()).rstrip(".")
+    if context is None:
+        return f"{sentence}."
+    if sentence.startswith("Missing"):
+        usage = context.get_usage().removeprefix("Usage: ").translate(_WITHOUT_BRACES)
+        sentence = f"{sentence}; write `{' '.join(usage.split())}`"
+    return f"{sentence}{'' if sentence.endswith('?') else '.'} See `{context.command_path} --help`."
+
+
+def _of_value(error: Exception) -> str:
+    """`--limit is 'x'; it must be an integer`, where pydantic has refused the value."""
+    from mulligan.schema.fault_text import required_form
+
+    faults = getattr(error.__cause__, "errors", None)
+    parameter: Any = getattr(error, "param", None)
+    if faults is None or parameter is None:
+        return ""
+    fault = faults()[0]
+    name = max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.name.upper()
+    return f"{name} is {fault['input']!r}; {required_form(fault)}"
+
+
 def _sentence_of(error: Exception) -> str:
     """What the terminal says of an error; empty for an unexpected error."""
     from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -199,6 +243,8 @@ def _sentence_of(error: Exception) -> str:
     from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
+    if wrong_use := _usage_sentence(error):
+        return wrong_use
     unanswered = RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED
     match error:
         case InvalidRunInputError():

@@ -52,9 +52,9 @@ async def approve(
     from mulligan.wire.updates import DECIDE
 
     if edit and arguments is not None:
-        fail("--edit and --arguments do not go together.")
+        fail("--edit and --arguments do not go together: leave one of them out.")
     if remember_for is not None and not remember:
-        fail("--for goes with --remember.")
+        fail(f"--for is {remember_for!r}, which says where a rule counts; add --remember.")
     decision: dict[str, Any] = {"decision": "approve", "reason": reason, "by": by or user_name()}
     if arguments is not None:
         decision["arguments"] = read_json_object(arguments, "--arguments", EXAMPLE)

@@ -66,9 +66,9 @@ async def create(
     from mulligan.run_input import parse_run_input
 
     if (every is None) == (cron is None):
-        fail("give either --every or --cron.")
+        fail(f"--every is {every!r}, --cron is {cron!r}; give one of them.")
     if timezone is not None and cron is None:
-        fail("--timezone is for --cron; an interval has none.")
+        fail(f"--timezone is {timezone!r}, which is for --cron: an interval has none. Leave it out.")
     fields = {} if input is None else read_json_object(input, "--input", '{"max_steps": 5}')
     given = {"agent": agent, "prompt": prompt, "tenant": tenant, "priority": priority}
     fields |= {key: value for key, value in given.items() if value is not None}
@@ -187,7 +187,7 @@ async def _described(name: str) -> dict[str, Any]:
     try:
         return await describe_schedule(client, name)
     except LookupError:
-        fail(f"the schedule {name!r} starts no runs of agents.")
+        fail(f"the schedule {name!r} starts no runs of agents; see `mulligan schedule list`.")
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             fail(f"there is no schedule {name!r}; see `mulligan schedule list`.")

@@ -66,13 +66,13 @@ async def show(
     Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or step, or no server.
     """
     if context is not None and (trace or deep):
-        fail("--context does not go together with --trace or --deep: it shows one request.")
+        fail(f"--context {context} shows one request; leave out --trace and --deep, or --context.")
     if conversation is not None and context is None:
-        fail("--conversation needs --context.")
+        fail(f"--conversation is {conversation!r}, which chooses an agent for --context; add --context STEP.")
     if whole and not trace:
-        fail("--all needs --trace.")
+        fail("--all prints the whole trace; add --trace.")
     if deep and trace:
-        fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
+        fail("--deep and --trace do not go together: a trace has the runs of sub-agents anyway. Leave --deep out.")
     if context is not None:
         return await show_context(id, context, conversation, as_json=as_json)
     return await (_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))

@@ -76,7 +76,9 @@ def _reload(
     from mulligan.extras import require_extra
 
     if processes is not None:
-        fail("--reload and --processes do not go together: the one is for development, the other for production.")
+        fail(
+            "--reload and --processes do not go together: leave out --reload in production, --processes in development."
+        )
     require_extra("reload", "mulligan worker --reload")
     from mulligan.supervisor.reload_on_change import reload_on_change
 

@@ -185,7 +185,7 @@ def parse_keys(text: str) -> dict[str, bytes]:
             )
         keys[key_id] = key
     if not keys:
-        raise DeclarationError(f"{VARIABLE} contains no key.")
+        raise DeclarationError(f"{VARIABLE} contains no key; give `id:key`, with a key from `openssl rand -base64 32`.")
     return keys
 
 

@@ -55,9 +55,10 @@ class ApprovalsOption(ToolOption):
         """Check the values: a mistyped one would mean that nobody is asked; and refuse two questions about one call."""
         needs = self.needs_approval
         return {
-            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
-                isinstance(needs, bool) or callable(needs) or (isinstance(needs, str) and is_role(needs))
-            ),
+            (
+                "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext), but is "
+                f"{needs!r}"
+            ): not (isinstance(needs, bool) or callable(needs) or (isinstance(needs, str) and is_role(needs))),
             **_faults_of_times("approval_", self.approval_timeout, self.approval_reminder),
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and needs
@@ -84,7 +85,7 @@ class ApprovalsOption(ToolOption):
 def _faults_of_times(where: str, timeout: Time, reminder: Time) -> dict[str, bool]:
     is_short = reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
     return {
-        f"{where}timeout must be more than 0 seconds, or None": timeout is not None
+        f"{where}timeout must be more than 0 seconds, or None, but is {timeout!r}": timeout is not None
         and as_timedelta(timeout) <= timedelta(0),
-        f"{where}reminder must be 1 second or more, or None": is_short,
+        f"{where}reminder must be 1 second or more, or None, but is {reminder!r}": is_short,
     }

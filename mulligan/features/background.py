@@ -33,7 +33,8 @@ class Background(AgentFeature, in_files=True):
         """Check that one of the models of `agent` has background responses."""
         named = ", ".join(map(repr, agent.models))
         return {
-            "Background: timeout must be more than 0 seconds": as_timedelta(self.timeout) <= timedelta(0),
+            f"Background: timeout must be more than 0 seconds, but is {self.timeout!r}": as_timedelta(self.timeout)
+            <= timedelta(0),
             f"Background is for models of 'openai:' (the Responses API), but the model is {named}; name one of 'openai:', "
             "or leave Background out": not any(map(_has_background, agent.models)),
         }

@@ -48,7 +48,7 @@ class ClearToolResults(AgentFeature, in_files=True):
             f"ClearToolResults: keep_steps is {self.keep_steps!r}; it must be a whole number, 1 or more": (
                 type(self.keep_steps) is not int or self.keep_steps < 1
             ),
-            f"ClearToolResults: except_tools must be a list of at most {MOST_EXCEPTIONS} names of tools": (
+            f"ClearToolResults: except_tools must be a list of at most {MOST_EXCEPTIONS} names of tools, but is {names!r}": (
                 not are_names or len(names) > MOST_EXCEPTIONS
             ),
             f"ClearToolResults: except_tools names {', '.join(map(repr, unknown))}, which is no tool of the agent": (

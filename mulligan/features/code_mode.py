@@ -84,7 +84,7 @@ class CodeMode(AgentFeature, in_files=True):
         return {
             "CodeMode needs the extra 'code' of Mulligan, which is not installed; install it: uv add 'mulligan[code]' (or: "
             "pip install 'mulligan[code]')": not is_installed("code"),
-            "CodeMode: tools must be a list of tools, or of their names, or None for all": not are_tools,
+            f"CodeMode: tools must be a list of tools or of their names, or None, but is {self.tools!r}": not are_tools,
             f"CodeMode: tools has {', '.join(map(repr, unknown))}, which the agent does not have": bool(unknown),
             f"CodeMode: max_calls is {self.max_calls!r}; it must be a whole number, 1 to {MOST_CALLS:,}": (
                 type(self.max_calls) is not int or not 1 <= self.max_calls <= MOST_CALLS

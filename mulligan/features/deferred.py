@@ -33,13 +33,15 @@ class DeferredOption(ToolOption):
             "deferred_timeout, result_type and on_cancel are options of deferred tools: add deferred=True": (
                 not self.deferred and any(other is not None for other in others)
             ),
-            "deferred_timeout must be more than 0 seconds, or None": (
+            f"deferred_timeout must be more than 0 seconds, or None, but is {self.deferred_timeout!r}": (
                 self.deferred_timeout is not None and as_timedelta(self.deferred_timeout) <= timedelta(0)
             ),
-            "on_cancel must be a function of (what the tool returned, ToolContext)": (
+            f"on_cancel must be a function of (what the tool returned, ToolContext), but is {self.on_cancel!r}": (
                 self.on_cancel is not None and not callable(self.on_cancel)
             ),
-            "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
+            f"result_type must be a type that pydantic can validate, but is {self.result_type!r}": not _is_type(
+                self.result_type
+            ),
             "a deferred tool starts something elsewhere: it cannot be local, isolated, or a question to a person": (
                 self.deferred and (tool.local or tool.isolated or tool.traits.is_question)
             ),

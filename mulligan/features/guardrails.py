@@ -52,7 +52,7 @@ class Guardrails(AgentFeature):
         """Check the functions and limits. `agent`: whose feature it is."""
         lists = {"input": self.input, "output": self.output, "validators": self.validators}
         faults = {
-            f"Guardrails: {name} must be a list of functions": not isinstance(each, Sequence)
+            f"Guardrails: {name} must be a list of functions, but is {each!r}": not isinstance(each, Sequence)
             or not all(map(callable, each))
             for name, each in lists.items()
         }
@@ -60,7 +60,7 @@ class Guardrails(AgentFeature):
         return faults | {
             "Guardrails: give it a function; input, output and validators are empty": not any(lists.values()),
             f"Guardrails: retries is {self.retries!r}; it must be a whole number, 0 or more, or None": not is_count,
-            f"Guardrails: timeout must be more than 0 and at most {LONGEST_TIMEOUT:g} seconds": not (
+            f"Guardrails: timeout must be more than 0 and at most {LONGEST_TIMEOUT:g} s, but is {self.timeout!r}": not (
                 0 < self.timeout <= LONGEST_TIMEOUT
             ),
         }

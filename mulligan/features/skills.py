@@ -168,7 +168,9 @@ def _skill_of(folder: Path) -> Skill:
             "digits and single hyphens between them."
         )
     if not isinstance(description, str) or not 1 <= len(description.strip()) <= LONGEST_DESCRIPTION:
-        raise SkillFault(f"{where}: description must be a text of 1 to {LONGEST_DESCRIPTION:,} characters.")
+        raise SkillFault(
+            f"{where}: description is {_shown(description)}; it must be a text of 1 to {LONGEST_DESCRIPTION:,} characters."
+        )
     return Skill(folder.name, description, files)
 
 

@@ -222,7 +222,7 @@ def _hint(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
             raise TypeError(
                 f"parameter {parameter.name!r} has no value: a method is declared by `tool(object.method)`, of an object."
             )
-        raise TypeError(f"parameter {parameter.name!r} has no type; annotate it.")
+        raise TypeError(f"parameter {parameter.name!r} has no type; annotate it, as in `{parameter.name}: str`.")
     return hints[parameter.name]
 
 

@@ -31,6 +31,7 @@ from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
+from mulligan.serve.shown_json import shown_json
 from mulligan.serve.threads import MESSAGE_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import VOID_CALL, TurnStream, Wait, open_turn, turn_frames
 from mulligan.values import AssistantMessage, Citation, ErrorInfo, Message, ToolMessage
@@ -195,7 +196,8 @@ def _part(part: Any) -> Json:
         case {"type": "image" | "audio" | "document", "source": {"value": source, **more}}:
             kind = "file" if part["type"] == "document" else part["type"]
             return media_part(kind, source, media_type=more.get("mimeType"))
-    raise Problem(422, "invalid_input", "The user's message has a part that is not text, image, audio or document.")
+    kind = shown_json(part.get("type") if isinstance(part, dict) else part)
+    raise Problem(422, "invalid_input", f"The user's message has a part {kind}; send text, image, audio or document.")
 
 
 def _reply(entry: ResumeEntry) -> PersonReply:
@@ -210,7 +212,10 @@ def _reply(entry: ResumeEntry) -> PersonReply:
         return PersonReply(wait_id=entry.interrupt_id, text=text)
     approved, reason, edited = payload.get("approved"), payload.get("reason"), payload.get("editedArgs")
     if edited is not None and not isinstance(edited, dict):
-        raise Problem(422, "invalid_input", '"editedArgs" must be an object: all arguments of the call.')
+        shown = shown_json(edited)
+        raise Problem(
+            422, "invalid_input", f'"editedArgs" is {shown}; it must be an object: all arguments of the call.'
+        )
     answer = payload.get("answer")
     return PersonReply(
         wait_id=entry.interrupt_id,

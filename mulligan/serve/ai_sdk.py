@@ -38,6 +38,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED
+from mulligan.serve.shown_json import shown_json
 from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Intent, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import VOID_CALL, TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.serve.ui_message import UIMessage
@@ -101,7 +102,11 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sd
         return _respond(await open_turn(runs, caller, turn.run_id), sdk, is_whole=True)
     replies = _replies(last)
     if not replies:
-        raise Problem(422, "invalid_input", "The last message is neither a user's nor one with replies to the agent.")
+        role = shown_json(last.get("role"))
+        raise Problem(
+            422, "invalid_input", f"The last message has the role {role} and no replies to the agent; "
+            "end with a user's message, or with one that has replies.",
+        )  # fmt: skip
     newest = await thread.newest()
     if newest is None or newest.run_id != last.get("id"):
         raise Problem(409, "not_the_newest", "The replies are not to the newest message of this conversation; load it.")

@@ -52,6 +52,7 @@ from mulligan.serve.idempotency import KEYED, KEYED_PREFIX, StartRequest, read_k
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS
+from mulligan.serve.shown_json import shown_json
 from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
@@ -144,7 +145,7 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     check_fields(caller, "NewRun", body)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
-        raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+        raise Problem(422, "invalid_input", f'"id" is {shown_json(run_id)}; it must be a text.')
     if {"instructions_by_customer"} & body.keys():
         raise Problem(422, "invalid_input", '"instructions_by_customer" is set by this server alone. Leave it out.')
     if {"model_only", "modelOnly"} & body.keys():

@@ -22,6 +22,7 @@ from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.json_body import read_json
 from mulligan.serve.openapi_document import NO_SECURITY
 from mulligan.serve.problems import Problem
+from mulligan.serve.shown_json import shown_json
 from mulligan.wire.background import METADATA, RESPONSE_ENDED
 
 PREFIX = "/api/webhooks"
@@ -99,7 +100,7 @@ async def _response_id(client: AsyncOpenAI, request: Request) -> str | None:
         raise _invalid_signature() from None
     event = read_json(body)
     if not isinstance(event, dict):
-        raise Problem(422, "invalid_input", "The event must be a JSON object.")
+        raise Problem(422, "invalid_input", f"The event is {shown_json(event)}; it must be a JSON object.")
     data = event.get("data")
     response_id = data.get("id") if isinstance(data, dict) else None
     is_of_response = str(event.get("type")).startswith("response.")

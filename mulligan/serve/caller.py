@@ -134,14 +134,19 @@ def _check_text(field: str, value: Any, most: int, *, in_bytes: bool = False) ->
 def _names(field: str, values: Any) -> frozenset[str]:
     """A list of names. A text is refused: each of its letters would be a name."""
     if not isinstance(values, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in values):
-        raise ValueError(f"Caller({field}=…) must be a list, a tuple or a set of texts.")
+        raise ValueError(
+            f"Caller({field}=…) has the type {type(values).__name__}; it must be a list or a set of texts."
+        )
     return frozenset(values)
 
 
 def _texts(field: str, values: Any) -> Mapping[str, str]:
     """A mapping of texts to texts, which nobody can change. The sentence quotes nothing of it: it goes to a log."""
     if not isinstance(values, Mapping) or not all(isinstance(each, str) for pair in values.items() for each in pair):
-        raise ValueError(f"Caller({field}=…) must be a mapping whose names and values are texts.")
+        kind = type(values).__name__
+        raise ValueError(
+            f"Caller({field}=…) has the type {kind}; it must be a mapping whose names and values are texts."
+        )
     for each in (each for pair in values.items() for each in pair):
         each.encode()  # half of a surrogate pair: UnicodeEncodeError is a ValueError
     return MappingProxyType(dict(values))

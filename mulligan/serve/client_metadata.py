@@ -8,6 +8,7 @@ from typing import Any
 from mulligan.run_input import RunInput
 from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
+from mulligan.serve.shown_json import shown_json
 
 MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
 """OpenAI's limits."""
@@ -51,7 +52,9 @@ def read_metadata(given: Any) -> dict[str, str]:
         Problem: it is no object of texts, or has too many.
     """
     if not isinstance(given, dict | None) or not all(isinstance(each, str) for each in (given or {}).values()):
-        raise Problem(422, "invalid_input", '"metadata" must be an object whose values are texts.')
+        raise Problem(
+            422, "invalid_input", f'"metadata" is {shown_json(given)}; it must be an object whose values are texts.'
+        )
     metadata = dict(given or {})
     check_metadata(metadata)
     return metadata
@@ -64,7 +67,7 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
         Problem: it is.
     """
     if len(metadata) > MOST_METADATA:
-        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; the limit is {MOST_METADATA}.')
+        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; send at most {MOST_METADATA}.')
     for name, value in metadata.items():
         if not is_short(name, value):
             raise Problem(

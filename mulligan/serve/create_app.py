@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +20,6 @@ from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
 from mulligan.features import installed_parts
-from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -41,6 +39,7 @@ from mulligan.serve.problems import KNOWN_ERRORS, Problem, ProblemDetails, after
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
+from mulligan.serve.shown_json import shown_json
 
 PROTOCOLS: Sequence[Protocol] = (
     # Features first: a run's id, in a path of the API, may be anything.
@@ -51,8 +50,6 @@ PROTOCOLS: Sequence[Protocol] = (
 """All protocols: a new one is a file beside api.py, and a name here. Those of features are among their parts."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
-SHOWN_CHARS = 80
-
 _log = logging.getLogger(__name__)
 
 
@@ -189,18 +186,7 @@ def _problem_of_fault(fault: Any) -> Problem:
             return Problem(422, "invalid_input", f"{subject} is missing.")
         case "extra_forbidden":
             return Problem(422, "invalid_input", f"{subject} is not a known field; see /api/openapi.json.")
-    return Problem(422, "invalid_input", f"{subject} is {_shown(fault['input'])}, but {required_form(fault)}.")
-
-
-def _shown(value: Any) -> str:
-    """The beginning of a value as JSON. A long value is not written to its end: that would take long."""
-    given = value[:100] if isinstance(value, str) else value
-    text = ""
-    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(given):
-        text += piece
-        if len(text) > SHOWN_CHARS:
-            return beginning(text, SHOWN_CHARS)
-    return text
+    return Problem(422, "invalid_input", f"{subject} is {shown_json(fault['input'])}, but {required_form(fault)}.")
 
 
 def _problem_of_http(request: Request, error: HTTPException) -> Problem:

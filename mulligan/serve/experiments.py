@@ -42,7 +42,9 @@ async def show_experiment(name: str, request: Request, runs: Serving, session: C
     except ExperimentError as error:
         raise Problem(409, "unreadable_experiment", str(error)) from None
     if experiment is None:
-        raise Problem(404, "path_not_found", f"There is no experiment {name[:100]!r}.")
+        raise Problem(
+            404, "path_not_found", f"There is no experiment {name[:100]!r}; the page of experiments lists them."
+        )
     rows = [Row.model_validate(row) for row in experiment["rows"]]
     of_versions = means_by_version(rows)
     values: dict[str, Any] = {
@@ -57,4 +59,8 @@ async def show_experiment(name: str, request: Request, runs: Serving, session: C
 
 def _check(session: Session) -> None:
     if not session.caller.operator:
-        raise Problem(403, "operators_only", "Experiments are for operators.")
+        raise Problem(
+            403,
+            "operators_only",
+            f"Experiments are for operators, and {session.caller.name!r} is none: sign in with a token with `*`.",
+        )

@@ -16,6 +16,7 @@ from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
 from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
+from mulligan.serve.shown_json import shown_json
 
 T = TypeVar("T")
 
@@ -96,7 +97,8 @@ def json_object(body: Any) -> dict[str, Any]:
         Problem: it is not.
     """
     if not isinstance(body, dict):
-        raise Problem(422, "invalid_input", 'The body must be one JSON object, such as {"agent": …, "prompt": …}.')
+        told = f'The body is {shown_json(body)}; it must be one JSON object, such as {{"agent": …, "prompt": …}}.'
+        raise Problem(422, "invalid_input", told)
     return body
 
 
@@ -161,7 +163,7 @@ def _object(most_names: int, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"an object has two entries with the name {json.dumps(twice)[:80]}")
+        raise ValueError(f"an object has two entries with the name {shown_json(twice)}")
     return fields
 
 

@@ -303,7 +303,11 @@ class Runs:
         """
         run_input = await self.input(caller, run_id)
         if run_input is None:
-            raise Problem(409, "not_an_agent", f"The workflow {run_id[:80]!r} is not a run of an agent.")
+            raise Problem(
+                409,
+                "not_an_agent",
+                f"The workflow {run_id[:80]!r} is not a run of an agent; GET /api/runs lists the runs.",
+            )
         agent = await self.agent(caller, run_input.agent)
         options = NOTHING_IGNORED.accept(caller, agent, options, strict=self._strict)
         given = {**options, "user": caller.other_user}
@@ -407,7 +411,11 @@ class Runs:
         """What the model was sent in a step. `conversation`: an agent's; None: the first. For operators."""
         await self.describe(caller, run_id)
         if not caller.operator:
-            raise Problem(403, "operators_only", "What the model was sent is for operators.")
+            raise Problem(
+                403,
+                "operators_only",
+                f"What the model was sent is for operators, and {caller.name!r} is none: send a token with `*`.",
+            )
         try:
             return await read_model_context(self.client, run_id, step, conversation)
         except NoSuchStepError as error:

@@ -68,7 +68,8 @@ class UserMessage:
             Problem: the message has no text, or no valid id.
         """
         if self.id is not None and (not self.id or len(self.id) > MOST_ID_CHARS):
-            raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
+            told = f"A message's id has {len(self.id):,} characters; it must be 1 to {MOST_ID_CHARS}."
+            raise Problem(422, "invalid_input", told)
         if not self.prompt or (isinstance(self.prompt, str) and not self.prompt.strip()):
             raise Problem(422, "invalid_input", "The user's message has no text.")
 
@@ -119,7 +120,9 @@ class Thread:
                 f"it must be 1 to {MOST_ID_CHARS} characters.",
             )  # fmt: skip
         if len(agent) > MOST_ID_CHARS:
-            raise Problem(404, "agent_not_found", f"There is no agent {agent[:80]!r}.")
+            raise Problem(
+                404, "agent_not_found", f"There is no agent {agent[:80]!r}; GET /api/agents lists the agents."
+            )
         self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
         named = json.dumps([caller.tenant, caller.user, agent, thread_id])
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]
@@ -282,7 +285,9 @@ class Thread:
         described = await self._runs.describe(self._caller, run_id)
         run_input = await read_input(self._runs.client, run_id)
         if run_input is None:
-            raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
+            raise Problem(
+                409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent; GET /api/runs lists the runs."
+            )
         return ThreadTurn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
 
     async def _first_turn(self) -> tuple[str, ResumedRun | None]:

@@ -165,7 +165,8 @@ class _TurnSpans:
         """Why something that was open as the turn ended has no result; None: the turn is open."""
         if self.end is None:
             return None
-        return _failure(self.end.error) or SpanFailure(kind=self.end.status, text="")
+        failure = _failure(self.end.error) if self.end.status == "failed" else None
+        return failure or SpanFailure(kind=self.end.status, text="")
 
     # Calls
 
@@ -191,10 +192,15 @@ class _TurnSpans:
         assert start is not None
         is_unread = decision is not None and decision.decision == "stopped"
         failure = _call_failure(call.error, recovered=not is_unread and not self._is_unread(step))
-        if call.settled is None and self.end is not None:
+        if self.end is not None and (call.settled is None or self._was_cancelled(call, step)):
             failure = self._ended_with_turn()
         waits_for = "" if call.deferred is None else _DEFERRED.get(call.deferred.deferred.kind, "its result")
         self._put(definition, start, call.settled or self._end_of_turn, failure, waits_for)
+
+    def _was_cancelled(self, call: CallView, step: StepView) -> bool:
+        """Whether a call was ended with its run: its result says that it is lost."""
+        is_lost = call.error is not None and call.error.kind == "tool_lost"
+        return is_lost and self.end is not None and self.end.status == "cancelled" and step is self.steps[-1]
 
     def _add_waits(self, call: CallView, written: ToolCall, number: int) -> Decision | None:
         """Add the requests to people, and their decisions. Returns the last decision on the call."""

@@ -259,7 +259,9 @@ def _module_name(name: str) -> str:
     if not name.endswith(".py"):
         return name
     if Path(name).is_absolute() and not Path(name).is_file():
-        raise DeclarationError(f"there is no file {name}.")
+        raise DeclarationError(
+            f"there is no file {name}; give the path of a Python file, or a dotted name such as shop.agents."
+        )
     path = Path(os.path.relpath(name)).with_suffix("")
     if ".." in path.parts:
         raise DeclarationError(
@@ -286,7 +288,9 @@ def _import(name: str, given: str) -> ModuleType:
                 f"there is no module {name!r} in {os.getcwd()} or among the installed packages; give a dotted name, such as "
                 "shop.agents."
             ) from None
-        raise DeclarationError(f"module {name!r} imports {error.name!r}, which is not installed.") from error
+        raise DeclarationError(
+            f"module {name!r} imports {error.name!r}, which is not installed; add its package: uv add PACKAGE."
+        ) from error
     except SyntaxError as error:
         raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg.rstrip('?')}.") from error
     except (Exception, SystemExit) as error:

@@ -236,7 +236,7 @@ async def test_wrong_use_of_a_command_exits_with_2_and_a_sentence(
 BAD_MODULES = {
     "a tool without types": (
         "from mulligan import tool\n\n@tool\ndef find(name): ...\n",
-        "tool 'find': parameter 'name' has no type; annotate it.",
+        "tool 'find': parameter 'name' has no type; annotate it, as in `name: str`.",
     ),
     "two agents of one name": (
         "from mulligan import Agent\na = Agent(name='x', model='openai:y')\nb = Agent(name='x', model='openai:y')\n",

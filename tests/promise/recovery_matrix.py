@@ -16,10 +16,12 @@ from tests.support.shop_agents import RAN
 INTRODUCTION = """# What happens after each kind of mistake
 
 Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
-receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with
-`mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; most go on with what it sent
-and with the schema (`…`).
+receiver. No row fails a run: each is `completed`, unless the row says otherwise. `runs`: how often a tool was started. `span`: the
+`ai.toolCall` span; a kind stands for status ERROR with `mulligan.recovered=true`. Texts are cut (`…`); most go on with what the model
+sent and with the schema.
 """
+LONGEST_TEXT = 110
+"""Characters of a text that the page shows."""
 _SEEN: dict[tuple[str, str, str], Ran] = {}
 
 
@@ -89,7 +91,7 @@ async def check(lab: Lab | MemoryLab, row: Row, api: str, **given: Any) -> Ran:
     return ran
 
 
-HEAD = "| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"
+HEAD = "| what happens | the model reads | runs | span |\n|---|---|---|---|\n"
 
 
 async def section(lab: Lab, title: str, rows: Sequence[Row]) -> str:
@@ -101,8 +103,14 @@ async def section(lab: Lab, title: str, rows: Sequence[Row]) -> str:
             return await observe(lab, row, row.api)
 
     all_seen = await asyncio.gather(*(seen(row) for row in rows))
-    lines = (_line(row, ran) for row, ran in zip(rows, all_seen, strict=True))
+    lines = (_line(row, ran) for row, ran in zip(rows, all_seen, strict=True) if not _is_right_at_once(ran))
     return f"## {title}\n\n{HEAD}{''.join(lines)}"
+
+
+def _is_right_at_once(ran: Ran) -> bool:
+    """A typed answer without a mistake, a repair or a call: it teaches nothing here."""
+    is_faulty = any(call["result"]["error"] or call["repairs"] for call in ran.calls) or ran.rejected
+    return not is_faulty and not RAN[ran.id] and ran.result["status"] == "completed"
 
 
 def _line(row: Row, ran: Ran) -> str:
@@ -111,13 +119,15 @@ def _line(row: Row, ran: Ran) -> str:
     if ran.rejected:
         messages = [*wrong, *ran.rejected]
     spans = [
-        f"`ERROR` {span.attributes['error.type']}" if span.status == "ERROR" else "unset"
+        f"`{span.attributes['error.type']}`" if span.status == "ERROR" else "unset"
         for span in ran.spans_of("ai.toolCall")
         if span.status == "UNSET" or span.attributes["mulligan.recovered"]
     ]
     repairs = [repair["by"] for call in ran.calls for repair in call["repairs"]]
     happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>repaired by {', '.join(repairs)}" if repairs else "")
-    cells = [happens, "<br>".join(map(_told, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
+    if (status := ran.result["status"]) != "completed":
+        happens += f"<br>the run is `{status}`"
+    cells = [happens, "<br>".join(dict.fromkeys(map(_told, messages))), str(len(RAN[ran.id])), ", ".join(spans)]
     return "| " + " | ".join(cells) + " |\n"
 
 
@@ -126,12 +136,12 @@ def _said(turn: Turn) -> str:
     if turn.text is not None:
         said.insert(0, turn.text or "(nothing)")
     cut = f" (cut off: {turn.finish_reason})" if turn.finish_reason in ("length", "content_filter") else ""
-    return "<br>".join(f"`{_shown(each, 90)}`" for each in said) + cut
+    return "<br>".join(f"`{_shown(each, 60)}`" for each in said) + cut
 
 
 def _told(text: str) -> str:
     told, more, _ = text.partition("\nYou sent: ")
-    return _shown(told, 150) + ("…" if more and len(told) <= 150 else "")
+    return _shown(told, LONGEST_TEXT) + ("…" if more and len(told) <= LONGEST_TEXT else "")
 
 
 def _shown(text: str, longest: int) -> str:

@@ -38,6 +38,19 @@ ANSWERS = [
 ]
 
 
+LIKE_OTHERS = {
+    *("empty name", "dunder name", "long name", "not ascii name"),
+    *(
+        "object result",
+        "generator result",
+        "an exception as result",
+        "hundreds of kilobytes, repaired",
+        "nothing, twice",
+    ),
+    *("cut off in a list", "cut off between fields, written by the provider"),
+    *("invalid, together with an ordinary call", "two, together with an ordinary call that fails"),
+}
+"""Rows that are tested, and would tell a reader what another one does."""
 SECTIONS = {"Calls and tools": CALLS, "Answers": ANSWERS, "Structured output": OUTPUTS}
 
 
@@ -57,13 +70,14 @@ def test_the_recovery_page_has_its_introduction_and_sections(pytestconfig: pytes
         write("", INTRODUCTION)
     assert list(sections()) == ["", *SECTIONS]
     assert sections()[""] == INTRODUCTION
+    assert {row.name for rows in SECTIONS.values() for row in rows} >= LIKE_OTHERS
 
 
 @pytest.mark.parametrize("title", SECTIONS)
 async def test_each_section_of_the_recovery_page_equals_what_the_tests_observed(
     lab: Lab, pytestconfig: pytest.Config, title: str
 ) -> None:
-    printed = await section(lab, title, SECTIONS[title])
+    printed = await section(lab, title, [row for row in SECTIONS[title] if row.name not in LIKE_OTHERS])
     if pytestconfig.getoption("--write-docs"):
         write(title, printed)
     assert sections()[title].rstrip("\n") == printed.rstrip("\n"), "run `make docs`"

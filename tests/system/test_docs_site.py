@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +24,8 @@ import typer.main
 from playwright.async_api import Browser
 
 from mulligan.cli.app import app
+from tests.support.common_messages import BY_SEARCH
+from tests.support.npm_packages import installed, run_node
 
 ROOT = Path(__file__).parents[2]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -73,6 +82,9 @@ QUERIES = {
 """What people type, and the page that answers it."""
 AS_SEARCHED = "query => Search._performSearch(...Search._parseQuery(query)).reverse().map(each => each[0])"
 """What Sphinx's search lists, the first one first, without drawing it."""
+LIGHTHOUSE = {"lighthouse": "12.8.2"}
+SCORED = "index", "tutorial", "people", "reference/commands", "code-mode"
+"""The entry, the tutorial, a how-to, the commands, the longest how-to."""
 PUBLIC = ("mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers")
 SOURCES = ("docs", "mulligan", "workflows", "activities", "tools", "deploy", "benchmarks", "examples")
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -192,6 +204,43 @@ async def test_the_search_finds_the_page_for_each_job(site: Path, chromium: Brow
     assert len(QUERIES) >= 40
     assert len(missed) <= len(QUERIES) // 10, missed
     await page.close()
+
+
+async def test_the_search_finds_the_page_for_a_common_message(site: Path, chromium: Browser) -> None:
+    """Of those without a heading in docs/troubleshooting.md: by what a user types who has read it."""
+    page = await chromium.new_page()
+    await page.goto((site / "search.html").as_uri())
+    await page.wait_for_function("typeof Search !== 'undefined' && Search.hasIndex()")
+    missed = {}
+    for query, wanted in BY_SEARCH.values():
+        pages = [*dict.fromkeys(await page.evaluate(AS_SEARCHED, query))]
+        if wanted not in pages[:3]:
+            missed[query] = pages[:5]
+    assert missed == {}
+    await page.close()
+
+
+async def test_lighthouse_has_no_complaint_about_the_pages(site: Path, chromium_program: str) -> None:
+    """95 or more. `make lighthouse` measures performance too, which depends on what else the machine does."""
+    categories = os.environ.get("LIGHTHOUSE", "accessibility,best-practices,seo")
+    folder = await installed("lighthouse", LIGHTHOUSE)
+    with served(site.parent) as address:
+        urls = [f"{address}/{VERSION}/{page}.html" for page in SCORED]
+        scores = json.loads(
+            await run_node(folder, ROOT / "tests/support/lighthouse.mjs", chromium_program, categories, *urls)
+        )
+    print(*scores.items(), sep="\n")
+    assert [*scores] == urls
+    assert {url: each for url, each in scores.items() if min(each.values()) < 95} == {}
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address at which a folder's files are served."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_an_address_without_a_page_leads_to_the_docs_wherever_it_is(site: Path) -> None:

@@ -320,9 +320,9 @@ def test_without_production_the_rest_is_the_file_as_it_is() -> None:
     ("text", "said"),
     [
         ("[support\n", "line 1: it is no TOML"),
-        ('[support]\nproduction = "x"', "line 2: 'production' must be a digest"),
+        ('[support]\nproduction = "x"', "line 2: 'production' is 'x'; it must be a digest"),
         (f'[support]\na = "{DIGEST}"\nb = {{version = "{DIGEST}", share = 5}}', "line 3: the share of 'b'"),
-        (f'[support]\nb = {{version = "{DIGEST}", part = "5%"}}', "line 2: 'b' must be"),
+        (f'[support]\nb = {{version = "{DIGEST}", part = "5%"}}', "line 2: 'b' is {'version'"),
         (f'[support]\nb = {{version = "{DIGEST}", share = "101%"}}', "line 1: the shares"),
         (f'[support]\ncurrent = "{DIGEST}"', "line 2: 'current' cannot be a label"),
         (f'[support]\n{DIGEST[:8]} = "{DIGEST}"', "cannot be a label"),

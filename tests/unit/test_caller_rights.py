@@ -329,7 +329,7 @@ def test_of_a_customer_s_start_only_words_reach_the_run(
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ({str(number): "x" for number in range(17)}, "has 17 texts; the limit is 16"),
+        ({str(number): "x" for number in range(17)}, "has 17 texts; send at most 16"),
         ({"n" * 65: "x"}, "a name may have 64"),
         ({"n": "x" * 513}, "a text 512"),
     ],

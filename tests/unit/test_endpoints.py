@@ -68,7 +68,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("openai-chat:x", {"base_url": LOCAL, "api_key_env": CANARY}, "name of an environment variable"),
     ("openai-chat:x", {"base_url": LOCAL, "headers": {"X-Key": f"{CANARY}\n"}}, "printable ASCII"),
     ("openai-chat:x", {"base_url": LOCAL, "headers": {"X Key": CANARY}}, "not a header's name"),
-    ("openai-chat:x", {"base_url": LOCAL, "headers": CANARY}, "headers must be a table"),
+    ("openai-chat:x", {"base_url": LOCAL, "headers": CANARY}, "headers has the type str; it must be a table"),
     ("openai-chat:x", {"base_url": LOCAL, "timeout": 0}, "more than 0 seconds"),
     ("openai-chat:x", {}, "needs a base_url"),
     ("openai-chat@a b:x", {"base_url": LOCAL}, "an endpoint's name"),

@@ -43,7 +43,10 @@ def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
         (lambda: tool(name="a", trust=WRONG)(pay.function), "trust must be 'trusted' or 'untrusted'"),
         (lambda: tool(name="a", consequential=WRONG)(pay.function), "consequential must be True or False"),
         (lambda: McpServer("a", command=["b"], trust=WRONG), "trust must be"),
-        (lambda: McpServer("a", command=["b"], consequential="pay"), "must be lists of names"),
+        (
+            lambda: McpServer("a", command=["b"], consequential="pay"),
+            "consequential must be a list of names, but is 'pay'",
+        ),
         (lambda: tool(name="a", needs_approval="two words")(pay.function), "the name of a role"),
         (lambda: Agent(name="a", model=MODEL, features=[Guarded(WRONG)]), "action must be 'ask' or 'deny'"),
     ],

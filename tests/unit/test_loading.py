@@ -157,13 +157,13 @@ def test_workflows_are_served_where_they_are_defined() -> None:
     [
         ("def (:\n", "{folder}/t_bad.py, line 1: invalid syntax."),
         ("x = 1\nx = [\n", "{folder}/t_bad.py, line 2: '[' was never closed."),
-        ("import t_not_installed.sub\n", "module 't_bad' imports 't_not_installed', which is not installed."),
-        ("import t_bad_more\n", "module 't_bad' imports 't_bad_more', which is not installed."),
+        ("import t_not_installed.sub\n", "module 't_bad' imports 't_not_installed', which is not installed; add its package: uv add PACKAGE."),
+        ("import t_bad_more\n", "module 't_bad' imports 't_bad_more', which is not installed; add its package: uv add PACKAGE."),
         ("x = 1\n1 / 0\n", "module 't_bad' cannot be imported ({folder}/t_bad.py, line 2): ZeroDivisionError: division by zero"),
         ("from mulligan import nothing_of_it\n", "module 't_bad' cannot be imported ({folder}/t_bad.py, line 1): ImportError: cannot import name 'nothing_of_it'"),
         ("import t_helper\n", "module 't_bad' cannot be imported ({folder}/t_helper.py, line 1): KeyError: 'x'"),
         ("from mulligan import Agent\na = Agent(name='a', model='gpt')\n", "{folder}/t_bad.py: agent 'a': the model is 'gpt'; it must be one of openai:NAME"),
-        ("from mulligan import tool\n@tool\ndef look(x): ...\n", "{folder}/t_bad.py: tool 'look': parameter 'x' has no type; annotate it."),
+        ("from mulligan import tool\n@tool\ndef look(x): ...\n", "{folder}/t_bad.py: tool 'look': parameter 'x' has no type; annotate it, as in `x: str`."),
         (AGENT.format(name="a") + AGENT.format(name="a").replace("\na", "\nb"), "{folder}/t_bad.py: two agents are named 'a'; give one another name."),
     ],
 )  # fmt: skip

@@ -52,12 +52,15 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no URL": ({"url": "ftp://a"}, "url must begin with http:// or https://"),
     "headers for a program": ({"command": RUN, "headers": {"a": "b"}}, "headers are for a server with a url"),
     "variables for a URL": ({"url": "http://a", "pass_env": ["A"]}, "are for a server with a command"),
-    "a name as a list": ({"command": RUN, "include": "read"}, "must be lists of names"),
-    "one name for approval": ({"command": RUN, "needs_approval": "write"}, "must be lists of names"),
+    "a name as a list": ({"command": RUN, "include": "read"}, "include must be a list of names, but is 'read'"),
+    "one name for approval": (
+        {"command": RUN, "needs_approval": "write"},
+        "needs_approval must be a list of names, but is 'write'",
+    ),
     "a number as a variable": ({"command": RUN, "env": {"A": 1}}, "env must map names to texts"),
     "a number as a header": ({"url": "http://a", "headers": {"A": 1}}, "headers must map names to texts or functions"),
     "no time": ({"command": RUN, "timeout": 0}, "timeout must be more than 0 seconds"),
-    "too much time to start": ({"command": RUN, "start_timeout": 60}, "at most 45 seconds"),
+    "too much time to start": ({"command": RUN, "start_timeout": 60}, "at most 45 s, but is 60"),
     "no time for a person": ({"command": RUN, "approval_timeout": timedelta(0)}, "approval_timeout must be more"),
     "no attempt": ({"command": RUN, "attempts": 0}, "attempts must be 1 or more"),
     "no result": ({"command": RUN, "max_result_chars": 0}, "max_result_chars must be 1 or more"),
@@ -91,7 +94,7 @@ def test_server_names_are_unique_and_do_not_clash_with_tools() -> None:
         Agent(name="a", model="openai:x", mcp=[files, McpServer("files", url="http://a")])
     with pytest.raises(DeclarationError, match="'files__read' is named as a tool of its MCP server 'files' would be"):
         Agent(name="a", model="openai:x", tools=[read], mcp=[files])
-    with pytest.raises(DeclarationError, match=r"mcp\[0\] is not a McpServer"):
+    with pytest.raises(DeclarationError, match=r"mcp\[0\] is 'npx server'; give a McpServer"):
         Agent(name="a", model="openai:x", mcp=["npx server"])  # type: ignore[list-item]
     assert Agent(name="a", model="openai:x", tools=[read], mcp=[McpServer("file", command=RUN)]).mcp_server("file")
 

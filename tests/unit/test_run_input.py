@@ -133,7 +133,7 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         (with_messages(asks("a", "b"), found("b"), user()), "The tool call 'a' in \"messages[0]\" has no result; add a \"tool\" message for it right after."),
         (with_messages(user(), asks("a"), prompt="x"), "The tool call 'a' in \"messages[1]\" has no result"),
         (with_messages(asks("a"), asks("b"), found("b"), found("a")), "The tool call 'a' in \"messages[0]\" has no result"),
-        (with_messages(asks("a", "a"), found("a")), '"messages[0]" has two tool calls of one id; each needs its own.'),
+        (with_messages(asks("a", "a"), found("a")), "\"messages[0]\" has two tool calls of the id 'a'; each needs its own."),
         (with_messages(user(), ANSWER), '"messages" end with the assistant\'s; end with a user message, or add a "prompt".'),
     ],
 )  # fmt: skip

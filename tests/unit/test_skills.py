@@ -100,11 +100,11 @@ async def test_a_skill_that_has_changed_since_the_run_began_is_not_read(tmp_path
 def test_a_wrong_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
     faults: list[tuple[str, str]] = [
         ("no front matter", "has no front matter"),
-        ("---\nname: mail\n---\n", "description must be a text"),
+        ("---\nname: mail\n---\n", "description is missing; it must be a text"),
         ("---\nname: other\ndescription: x\n---\n", "name is 'other'; it must be the folder's name, 'mail'"),
         ("---\n: [\n---\n", "SKILL.md, line 2: the front matter is no YAML"),
         ("---\n- a\n---\n", "SKILL.md, line 2: the front matter has no fields"),
-        ("---\nname: mail\ndescription: " + "x" * 1_025 + "\n---\n", "description must be a text of 1 to 1,024"),
+        ("---\nname: mail\ndescription: " + "x" * 1_025 + "\n---\n", "; it must be a text of 1 to 1,024"),
         ("---\n" + "x: y\n" * 10_000 + "---\n", "or one of more than 16,384 bytes"),
     ]
     for head, fault in faults:

@@ -68,7 +68,7 @@ def test_an_agent_as_a_tool_takes_a_prompt_and_the_given_options() -> None:
     [
         ({"description": " "}, "description is empty; say what the agent is good for."),
         ({"description": "x", "name": "a b"}, "letters, digits, '_' or '-': give the tool one, as_tool(name=…)."),
-        ({"description": "x", "timeout": 0}, "timeout must be more than 0 seconds, or None."),
+        ({"description": "x", "timeout": 0}, "timeout is 0; give more than 0 seconds, or None."),
         (
             {"description": "x", "needs_approval": 5},
             "needs_approval must be True, False, the name of a role, or a function",

@@ -128,7 +128,7 @@ def foreign(x: int, y: pytest.Item) -> None:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: tool(no_type), "tool 'no_type': parameter 'x' has no type; annotate it."),
+        (lambda: tool(no_type), "tool 'no_type': parameter 'x' has no type; annotate it, as in `x: str`."),
         (lambda: tool(star), "tool 'star': parameter '*names' has no schema; name each parameter."),
         (lambda: tool(unknown_type), "tool 'unknown_type': the type 'Missing' in its signature is not defined"),
         (lambda: tool(no_schema), "tool 'no_schema': no JSON schema can be made of parameter 'y'"),
@@ -137,7 +137,7 @@ def foreign(x: int, y: pytest.Item) -> None:
         (lambda: tool(timeout=0)(ship.function), "timeout must be more than 0 seconds"),
         (
             lambda: tool(local=True, timeout=11)(ship.function),
-            "a local tool may take 10 s at most; give a shorter timeout",
+            "a local tool may take 10 s at most, but timeout is 11 s; give a shorter one",
         ),
         (lambda: tool(local=True, task_queue="gpu")(ship.function), "local and task_queue exclude each other"),
         (lambda: tool(attempts=0)(ship.function), "attempts must be 1 or more"),

@@ -52,7 +52,9 @@ class GoogleClient(SdkClient):
             try:
                 await (await self._client())._api_client._async_access_token()
             except Exception as error:  # noqa: BLE001 - Google's authentication has no common class of errors
-                raise ModelRequestError(f"There is no login for Google here ({type_name(error)}).") from None
+                raise ModelRequestError(
+                    f"There is no login for Google here ({type_name(error)}); set GOOGLE_APPLICATION_CREDENTIALS."
+                ) from None
             return {}
         return await self._request("get", self.models_path, None, LIST_TIMEOUT, None)
 

@@ -70,7 +70,7 @@ class ChatAssembler(StreamAssembler):
             raise Unavailable(BROKE_OFF)
         message = self._message.result()
         if not message and reason is None:
-            raise Unavailable("the endpoint's answer has no choices")
+            raise Unavailable("the endpoint's answer has no choices (is its base URL that of Chat Completions?)")
         return {**self._top_level, "choices": [{"message": message, "finish_reason": reason}]}
 
     def _add_delta(self, choice: dict[str, Any], delta: dict[str, Any], *, is_whole: bool) -> None:

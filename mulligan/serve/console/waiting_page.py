@@ -25,6 +25,7 @@ from mulligan.serve.console.argument_form import Change, FormField, changes_betw
 from mulligan.serve.console.call_task import CallTask, read_call_task
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
+from mulligan.serve.shown_json import shown_json
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.parse_update import parse_update
 from mulligan.wire.updates import Answer, Decide
@@ -155,7 +156,7 @@ async def _edited(call: CallToDecide, values: Mapping[str, str]) -> dict[str, An
     if not call.changes:
         return None
     if not isinstance(arguments, dict):
-        raise Problem(422, "invalid_input", "The arguments must be one JSON object.")
+        raise Problem(422, "invalid_input", f'"arguments" is {shown_json(arguments)}; it must be one JSON object.')
     if call.tool is not None:
         faults = await asyncio.to_thread(_faults, call.tool.parameters, arguments)
         if faults:

@@ -113,8 +113,10 @@ def _check(context: Context, task_id: str) -> None:
             f"{context.method} needs a client that declares the extension {TASKS}.",
             required,
         )
-    if decode_header_value(http_request(context).headers.get("mcp-name")) != task_id:
-        raise MCPError(types.HEADER_MISMATCH, "The header Mcp-Name must be the task's id.")
+    named = decode_header_value(http_request(context).headers.get("mcp-name"))
+    if named != task_id:
+        told = f"The header Mcp-Name is {str(named)[:80]!r}; it must be the task's id, {task_id[:80]!r}."
+        raise MCPError(types.HEADER_MISMATCH, told)
 
 
 async def _known(task_id: str, reading: Any) -> Any:

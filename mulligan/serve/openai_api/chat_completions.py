@@ -36,6 +36,7 @@ from mulligan.serve.openai_api.url_citations import chat_citations
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
+from mulligan.serve.shown_json import shown_json
 from mulligan.serve.turn_stream import waits_for_person
 from mulligan.wire.event_types import Answered, RunEnded
 
@@ -60,7 +61,7 @@ class _Create:
         ignored = read_ignored(body, CHAT_FIELDS, CHAT_REFUSED)
         options = body.get("stream_options") or {}
         if not isinstance(options, dict):
-            raise invalid("stream_options", "must be an object.")
+            raise invalid("stream_options", f"is {shown_json(options)}; it must be an object.")
         streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
         agent, metadata = read_model(body), read_metadata(body)
         instructions, messages = split_instructions(chat_messages(body.get("messages")))

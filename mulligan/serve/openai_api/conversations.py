@@ -64,7 +64,7 @@ async def list_items(
     if after is not None:
         first = next((number for number, item in enumerate(items, 1) if item["id"] == after), 0)
         if not first:
-            raise invalid("after", "is not the id of an item of this conversation.")
+            raise invalid("after", f"is {after[:80]!r}, which is not the id of an item of this conversation.")
     page = items[first : first + limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, **ends, "has_more": first + limit < len(items)}

@@ -15,6 +15,7 @@ from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_form import OPENAIS_WORD
 from mulligan.serve.problems import Problem
+from mulligan.serve.shown_json import shown_json
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
 SYSTEM = "system"
@@ -73,7 +74,7 @@ def input_messages(given: Any) -> list[Json]:
                 messages += [*results, _result(call_id, names.get(call_id, ""), output)]
                 results = []
             case _ if kind not in _IGNORED:
-                raise invalid(where, f'has the type {json.dumps(item["type"])[:80]}; send messages, as "input_text".')
+                raise invalid(where, f'has the type {shown_json(item["type"])}; send messages, as "input_text".')
     return [*messages, *results]
 
 
@@ -94,7 +95,7 @@ def chat_messages(given: Any) -> list[Json]:
         message = _message(item, where)
         calls = item.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise invalid(f"{where}.tool_calls", "must be a list of calls.")
+            raise invalid(f"{where}.tool_calls", f"is {shown_json(calls)}; it must be a list of calls.")
         if message["role"] == "assistant" and calls:
             message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
             names |= {call["id"]: call["name"] for call in message["tool_calls"]}
@@ -129,7 +130,7 @@ def _reply(item: Json) -> InputReply | None:
         case "mcp_approval_response":
             approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
             if not isinstance(approve, bool):
-                raise invalid("approve", "of an approval's response must be true or false.")
+                raise invalid("approve", f"is {shown_json(approve)}; it must be true or false.")
             call = parse_waiting_call(request_id.removeprefix(APPROVAL_PREFIX))
             return InputReply(call, approve, str(item.get("reason") or ""))
         case "function_call_output":
@@ -140,7 +141,7 @@ def _reply(item: Json) -> InputReply | None:
 def _items(given: Any, name: str) -> Sequence[Json]:
     if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
         what = "a text or a list of items" if name == "input" else "a list of messages"
-        raise invalid(name, f"must be {what}, and not empty.")
+        raise invalid(name, f"is {shown_json(given)}; it must be {what}, and not empty.")
     _check_length(given, name)
     return given
 
@@ -161,7 +162,7 @@ def _message(item: Json, where: str) -> Json:
             return {"role": "assistant", "text": text}
         case "system" | "developer":
             return {"role": SYSTEM, "text": text}
-    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user, assistant, system or developer.")
+    raise invalid(f"{where}.role", f"is {shown_json(role)}; it must be user, assistant, system or developer.")
 
 
 def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
@@ -173,7 +174,7 @@ def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
     elif content is None and may_be_empty:
         text = ""
     else:
-        raise invalid(where, "must be a text or a list of parts.")
+        raise invalid(where, f"is {shown_json(content)}; it must be a text or a list of parts.")
     return text
 
 
@@ -183,7 +184,7 @@ def _part_text(part: Any, where: str) -> str:
         if isinstance(text, str):
             return text
     kind = part.get("type") if isinstance(part, dict) else part
-    raise invalid(where, f"is {json.dumps(kind)[:80]}; agents read parts of the type text.")
+    raise invalid(where, f"is {shown_json(kind)}; agents read parts of the type text.")
 
 
 def _kind(item: Json) -> str | None:
@@ -239,7 +240,7 @@ def _add_call(messages: list[Json], call_id: str, item: Json) -> None:
 def _chat_call(call: Any, where: str) -> Json:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        raise invalid(where, "must be calls of functions.")
+        raise invalid(where, f"has {shown_json(call)}; it must be calls of functions.")
     return {"id": str(call.get("id")), "name": str(function.get("name")), "arguments": str(function.get("arguments"))}
 
 

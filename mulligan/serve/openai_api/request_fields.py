@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mulligan.serve.caller_rights import FIELDS
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
+from mulligan.serve.shown_json import shown_json
 
 SERVER_LABEL = "mulligan"
 """The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
@@ -43,7 +43,9 @@ def invalid(param: str, sentence: str) -> Problem:
 def json_object(body: Any) -> dict[str, Any]:
     """The JSON of a body, which must be an object."""
     if not isinstance(body, dict):
-        raise Problem(400, "invalid_json", 'The body must be one JSON object, such as {"model": …}.')
+        raise Problem(
+            400, "invalid_json", f'The body is {shown_json(body)}; it must be one JSON object, such as {{"model": …}}.'
+        )
     return body
 
 
@@ -81,7 +83,7 @@ def read_model(body: Mapping[str, Any]) -> str:
     """The name of the agent."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise invalid("model", "must be the name of an agent; GET /v1/models lists them.")
+        raise invalid("model", f"is {shown_json(model)}; it must be the name of an agent: GET /v1/models lists them.")
     return model
 
 
@@ -89,7 +91,7 @@ def read_metadata(body: Mapping[str, Any]) -> dict[str, str]:
     """The metadata of a request, which becomes the run's."""
     metadata = body.get("metadata") or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise invalid("metadata", "must be an object whose values are texts.")
+        raise invalid("metadata", f"is {shown_json(metadata)}; it must be an object whose values are texts.")
     return metadata
 
 
@@ -97,7 +99,7 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     """A field that is true or false; false where it is missing."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise invalid(name, f"is {json.dumps(value)[:80]}; it must be true or false.")
+        raise invalid(name, f"is {shown_json(value)}; it must be true or false.")
     return bool(value)
 
 
@@ -105,7 +107,7 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
     """A field that is a text; "" where it is missing."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise invalid(name, f"is {json.dumps(value)[:80]}; it must be a text.")
+        raise invalid(name, f"is {shown_json(value)}; it must be a text.")
     return value or ""
 
 
@@ -114,5 +116,5 @@ def read_conversation(body: Mapping[str, Any]) -> str:
     given = body.get("conversation")
     given = given.get("id") if isinstance(given, Mapping) else given
     if given is not None and not isinstance(given, str):
-        raise invalid("conversation", 'must be the id of a conversation, or {"id": …}.')
+        raise invalid("conversation", f'is {shown_json(given)}; it must be the id of a conversation, or {{"id": …}}.')
     return given or ""

@@ -297,9 +297,11 @@ async def _continue(runs: Runs, caller: Caller, previous: str, asked: _Create, *
     described = await runs.describe(caller, previous)
     before = await read_input(runs.client, previous)
     if before is None:
-        raise invalid("previous_response_id", "is not a run of an agent.")
+        raise invalid("previous_response_id", f"is {previous[:80]!r}, which is not a run of an agent.")
     if asked.model not in (None, "", before.agent):
-        raise invalid("model", f"must be {before.agent!r}, the agent of the previous response.")
+        raise invalid(
+            "model", f"is {str(asked.model)[:80]!r}; it must be {before.agent!r}, the agent of the previous response."
+        )
     if described.status == WorkflowExecutionStatus.RUNNING:
         raise invalid(
             "previous_response_id",

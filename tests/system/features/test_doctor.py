@@ -134,7 +134,7 @@ async def test_without_a_server_or_with_a_wrong_key_the_other_checks_are_made_al
 AGENT = "from mulligan import Agent\n"
 WRONG = {
     "syntax": (AGENT + "a = Agent(name='a' model='scripted:x')\n", "wrong_syntax.py, line 2: invalid syntax"),
-    "package": ("import no_such_package\n", "module 'wrong_package' imports 'no_such_package', which is not installed."),
+    "package": ("import no_such_package\n", "module 'wrong_package' imports 'no_such_package', which is not installed; add its package: uv add PACKAGE."),
     "name": ("from mulligan import Agnet\n", "wrong_name.py, line 1): ImportError: cannot import name 'Agnet'"),
     "setting": ("import os\nos.environ['NO_SUCH_KEY']\n", "wrong_setting.py, line 2): KeyError: 'NO_SUCH_KEY'"),
     "twice": (AGENT + "a = Agent(name='a', model='scripted:x')\nb = Agent(name='a', model='scripted:x')\n",

@@ -78,8 +78,8 @@ async def test_a_cron_expression_has_a_time_zone(in_process: Run, name: str) -> 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ((), "give either --every or --cron"),
-        (("--every", "1h", "--cron", "* * * * *"), "give either --every or --cron"),
+        ((), "--every is None, --cron is None; give one of them."),
+        (("--every", "1h", "--cron", "* * * * *"), "--every is '1h', --cron is '* * * * *'; give one of them."),
         (("--every", "soon"), "--every is 'soon'; give a duration such as"),
         (("--every", "0s"), "give a duration such as"),
         (("--every", "1h", "--timezone", "UTC"), "--timezone is for --cron"),
