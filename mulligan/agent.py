@@ -316,6 +316,12 @@ class Agent(Generic[OutputT]):
             raise DeclarationError(
                 f"{self.source}: tool {tool_name!r}: timeout is {timeout!r}; give more than 0 seconds, or None."
             )
+        given = {
+            "needs_approval": needs_approval,
+            "approval_timeout": approval_timeout,
+            "once": once,
+            "on_demand": on_demand,
+        }
         function = _prompt_function(self.name)
         try:
             declared = SubAgentOutput.declared(output, self.output, quarantine=quarantine)
@@ -334,14 +340,7 @@ class Agent(Generic[OutputT]):
             timeout=limit,
             handle_errors=handle_errors,
             task_queue=task_queue,
-            **feature_options(
-                {
-                    "needs_approval": needs_approval,
-                    "approval_timeout": approval_timeout,
-                    "once": once,
-                    "on_demand": on_demand,
-                }
-            ),
+            **feature_options(given),
         )
         agent_tool.check()
         return agent_tool

@@ -297,7 +297,7 @@ class Tool:
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
             not in ("trusted", "untrusted"),
             f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
-            "options must be objects of classes that derive from ToolOption, each class once": not are_options,
+            f"options must be ToolOptions, each class once, but is {self.options!r}": not are_options,
             **(self._option_faults() if are_options else {}),
         }
 

@@ -68,19 +68,19 @@ def all_hooks() -> Mapping[str, Mapping[str, tuple[str, list[str]]]]:
     described = _attributes(FeatureParts)
     parts = {name: (described[name], [each.name for each in OWN if name in each.places]) for name in KINDS}
     return {
-        "In a run: methods and attributes of `mulligan.feature.Feature`": hooks_of(Feature, flows),
-        "As agents are declared: methods and attributes of `AgentFeature`": hooks_of(AgentFeature, agents),
-        "As tools are declared: methods of `ToolOption`": hooks_of(ToolOption, [*option_classes().values()]),
-        "FeatureParts: keywords of `FeatureParts`": parts,
+        "Feature, in a run: who uses it, and what it is for": hooks_of(Feature, flows),
+        "AgentFeature, as agents are declared": hooks_of(AgentFeature, agents),
+        "ToolOption, as tools are declared": hooks_of(ToolOption, [*option_classes().values()]),
+        "FeatureParts": parts,
     }
 
 
 def written() -> str:
     tables = []
     for title, hooks in all_hooks().items():
-        rows = [f"| `{name}` | {text} | {_users(users)} |" for name, (text, users) in hooks.items()]
-        tables.append("\n".join([f"**{title}**\n", "| hook | what it is for | used by |", "|---|---|---|", *rows, ""]))
-    return "\n".join(tables)
+        rows = [f"{name:12}{_users(users):44}{text}" for name, (text, users) in hooks.items()]
+        tables.append("\n".join([title, *(row.rstrip() for row in rows), ""]))
+    return "```\n" + "\n".join(tables) + "```\n"
 
 
 def _users(users: Sequence[str]) -> str:
