@@ -9,9 +9,11 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from mulligan.errors import InvalidActivityResultError, error_of
+from mulligan.observe.semconv import WORKER_LOST
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.event_types import ATTEMPT_ENDED
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
+from mulligan.wire.ui_summary import one_line
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.running_agent import RunningAgent
@@ -19,6 +21,8 @@ from mulligan.workflows.scheduling import SCHEDULES, Schedule
 from mulligan.workflows.step_call import StepCall
 
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
+
+_REASON_CHARS = 500
 
 
 async def call_tool(agent: RunningAgent, call: StepCall, most_bytes: int | None) -> ToolOutcome:
@@ -80,7 +84,7 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         if timeout is TimeoutType.START_TO_CLOSE:
             kind, reason = "tool_timeout", f"did not finish within {facts.timeout:g} s"
         else:
-            kind, reason = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
+            kind, reason = "tool_lost", _why_lost(error.cause)
         times = f", on each of {attempts} attempts" if attempts > 1 else ""
         problem = f"{reason}{times}. It may or may not have done its work."
     return FailedCall.like(
@@ -91,6 +95,14 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
         written=_attempts_with_spans(error.cause) if attempts > 1 and not facts.local else None,
         started=started,
     )
+
+
+def _why_lost(cause: BaseException | None) -> str:
+    """What became of a call without a result. A worker may say so itself: the storage for large ones does not take it."""
+    if isinstance(cause, ApplicationError) and cause.type not in (None, WORKER_LOST):
+        reason = one_line(cause.message)[:_REASON_CHARS].rstrip(". ")
+        return f"was lost: its worker has no result to send ({cause.type}: {reason})"
+    return "was lost: its worker died, stopped answering, or shut down"
 
 
 def _attempts_with_spans(cause: BaseException | None) -> int | None:

@@ -51,3 +51,11 @@ GOOGLE_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|js
 """"Function calling with a response mime type: 'application/json' is unsupported"."""
 PROPERTIES = re.compile(r"property (keys?|names?)\b.{0,80}\b(match|pattern|character)", re.IGNORECASE)
 """"Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (Anthropic, and gateways before it)."""
+IDS = re.compile(
+    r"(call_id|tool_calls\[\d+\]\.id|input\[\d+\]\.id|tool_use(\.id|_id|` ids)).{0,80}"
+    r"(too long|maximum length|pattern|match)",
+    re.IGNORECASE,
+)
+"""Ids of calls: "Invalid 'messages[2].tool_call_id': string too long. Expected a string with maximum length 40" (OpenAI,
+where a gateway's other models make longer ones; 'input[2].call_id' in the Responses API, and 'input[2].id', which LiteLLM
+makes of it), "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'" (Anthropic)."""

@@ -11,6 +11,9 @@ import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mulligan.activities.models import _refusals
+from mulligan.activities.models.own_ids import LEGAL_IDS
+
 RULES = {
     "short_ids": re.compile(
         r"tool.?call.?ids?\b.{0,300}(length (of )?9\b|\b9 (alpha|char|letter))", re.IGNORECASE | re.DOTALL
@@ -23,7 +26,7 @@ RULES = {
         r"(roles?|messages?).{0,60}\balternat|\balternat\w*.{0,60}\b(roles?|messages?)|successive (user|assistant)",
         re.IGNORECASE,
     ),
-    "legal_ids": re.compile(r"tool_call(_id|s\[\d+\]\.id).{0,80}(too long|maximum length|pattern)", re.IGNORECASE),
+    LEGAL_IDS: _refusals.IDS,
     "no_system": re.compile(
         r"system.{0,3}(role|message|prompt|instruction)?s?.{0,3} (is |are )?not (supported|enabled|allowed)"
         r"|(does|do) not support (the )?.?system|developer instructions? (is|are) not enabled",
@@ -36,8 +39,7 @@ RULES = {
 alphanumeric strings with length 9!" (its templates). `answer_after_results`: "Unexpected role 'user' after role 'tool'"
 (Mistral). `roles_alternate`: "Conversation roles must alternate user/assistant/user/assistant/..." (templates of Gemma,
 Llama 2 and Mistral at vLLM, llama.cpp, LM Studio), "… should alternate with assistant message(s)" (Perplexity), "… does not
-support successive user or assistant messages" (DeepSeek). `legal_ids`: "Invalid 'messages[2].tool_call_id': string too long.
-Expected a string with maximum length 40" (OpenAI behind a gateway whose other models make longer ones). `no_system`: "System
+support successive user or assistant messages" (DeepSeek). `no_system`: "System
 role not supported" (Gemma's template), "Developer instruction is not enabled" (Gemma at Google)."""
 ID_CHARS = 9
 NO_IDS: Mapping[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
@@ -10,8 +11,10 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from opentelemetry.sdk.resources import HOST_NAME, SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.util.re import parse_env_headers
 
 from mulligan.schema.url_parts import url_parts
 
@@ -62,7 +65,7 @@ def span_exporter(environ: Mapping[str, str] = os.environ, timeout: float | None
 
     `timeout`: seconds for one export with all its retries, in place of the environment's.
     """
-    return import_span_exporter(environ)(timeout=timeout)
+    return import_span_exporter(environ)(timeout=timeout, **_without_credentials(environ, "TRACES"))
 
 
 def import_span_exporter(environ: Mapping[str, str] = os.environ) -> Any:
@@ -81,10 +84,29 @@ def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:
     if over_http(environ, "METRICS"):
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as OverHTTP
 
-        return OverHTTP()
+        return OverHTTP(**_without_credentials(environ, "METRICS"))
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as OverGRPC
 
-    return OverGRPC()
+    return OverGRPC(**_without_credentials(environ, "METRICS"))
+
+
+def _without_credentials(environ: Mapping[str, str], signal: Signal) -> dict[str, Any]:
+    """Options of an exporter whose address has a user and a password (RFC 3986): they are sent as a header (RFC 7617).
+
+    The exporters write the address to the log when an export fails.
+    """
+    endpoint = endpoint_of(environ, signal)
+    url = url_parts(endpoint if "://" in endpoint else f"//{endpoint}")
+    user, at, host = url.netloc.rpartition("@")
+    if not at:
+        return {}
+    path = url.path
+    if over_http(environ, signal) and not environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"):
+        path = f"{path.rstrip('/')}/v1/{signal.lower()}"
+    given = environ.get(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    credentials = base64.b64encode(unquote(user).encode()).decode()
+    headers = {"authorization": f"Basic {credentials}", **parse_env_headers(given, liberal=True)}
+    return {"endpoint": url._replace(netloc=host, path=path).geturl().removeprefix("//"), "headers": headers}
 
 
 def resource() -> Resource:

@@ -119,7 +119,7 @@ async def test_a_rule_is_made_listed_and_deleted(in_process: Run, clerk_client: 
     """`approve --remember`, for a run and for its tenant; `rules` lists both, and deletes."""
     await start_clerk(clerk_client, "r-1", tenant="acme")
     wrong = await in_process("approve", "r-1", "call_1", "--for", "tenant")
-    assert (wrong.code, "--for goes with --remember" in wrong.err) == (2, True)
+    assert (wrong.code, "which says where a rule counts; add --remember" in wrong.err) == (2, True)
     remembered = await in_process("approve", "r-1", "call_1", "--remember", "--for", "tenant", "--by", "Ada")
     assert remembered.code == 0
     assert "refund is approved.\nThe rule refund-" in remembered.out

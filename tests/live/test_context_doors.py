@@ -64,8 +64,8 @@ async def test_the_command_shows_it(lab: Lab, ran: Ran, step: int, command: Any)
     [
         (["--context", "99"], "There is no step 99"),
         (["--context", "1", "--conversation", "ghost"], "There is no conversation 'ghost'"),
-        (["--context", "1", "--trace"], "does not go together"),
-        (["--conversation", "0"], "needs --context"),
+        (["--context", "1", "--trace"], "--context 1 shows one request; leave out --trace"),
+        (["--conversation", "0"], "--conversation is '0', which chooses an agent for --context"),
     ],
 )
 async def test_the_command_refuses_with_a_sentence(ran: Ran, command: Any, words: list[str], sentence: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_stream import cut, piece_of
@@ -33,11 +33,21 @@ DATA = {
 """The fields of a part that its signature covers."""
 
 
+FREE = ("args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema")
+"""The fields with JSON whose names are not the API's."""
+
+
 class GoogleApi:
     """The API. `families`: models by their names in the tests, such as `m` for `gemini-2.5-flash`."""
 
     def __init__(self) -> None:
         self.families: dict[str, str] = {}
+        self.takes_underscores = False
+        """Whether the names of fields may have underscores, as the API itself takes them, and LiteLLM writes them."""
+
+    def body(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A request with the API's names of fields."""
+        return cast(dict[str, Any], _in_camel_case(body)) if self.takes_underscores else body
 
     def serves(self, path: str, headers: Mapping[str, str]) -> bool:
         """Whether the request is for this API. OpenAI's list of models has the same path."""
@@ -116,6 +126,15 @@ class GoogleApi:
         last = {"content": {"role": "model", "parts": []}, "finishReason": candidate["finishReason"], "index": 0}
         usage = {"usageMetadata": reply["usageMetadata"]} if "usageMetadata" in reply else {}
         return [*chunks, {**about, "candidates": [last], **usage}]
+
+
+def _in_camel_case(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_camel_case(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    names = {name: re.sub("_([a-z])", lambda found: found[1].upper(), name) for name in value}
+    return {new: value[old] if new in FREE else _in_camel_case(value[old]) for old, new in names.items()}
 
 
 def signature_of(part: Mapping[str, Any]) -> str:

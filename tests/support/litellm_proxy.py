@@ -19,6 +19,17 @@ KEY = "sk-mulligan-tests-4f1c9a7e2b5d8036a1c4e7f9"
 """Of the proxy: it does not start with a short one."""
 CONFIG = """
 model_list:
+  - model_name: claude-sonnet-4-5
+    litellm_params: {model: anthropic/claude-sonnet-4-5, api_base: os.environ/UPSTREAM_ROOT, api_key: test-key}
+  - model_name: gemini-3-pro-preview
+    litellm_params: {model: gemini/gemini-3-pro-preview, api_base: os.environ/UPSTREAM_V1BETA, api_key: test-key}
+  - model_name: bedrock-claude
+    litellm_params:
+      model: bedrock/converse/anthropic.claude-sonnet-4-5-20250929-v1:0
+      aws_bedrock_runtime_endpoint: os.environ/UPSTREAM_ROOT
+      aws_region_name: us-east-1
+      aws_access_key_id: test
+      aws_secret_access_key: test-key
   - model_name: "*"
     litellm_params: {model: openai/*, api_base: os.environ/UPSTREAM, api_key: test-key}
 litellm_settings: {num_retries: 0, telemetry: false}
@@ -35,10 +46,11 @@ async def install() -> Path:
 
 @asynccontextmanager
 async def litellm_proxy(upstream: str, folder: Path) -> AsyncIterator[str]:
-    """The base URL of a proxy whose models are those of an OpenAI-compatible server.
+    """The base URL of a proxy whose models are those of a server: three of Anthropic's, Google's and Amazon's APIs, and all
+    others of OpenAI's.
 
     Args:
-        upstream: The server's base URL.
+        upstream: The server's base URL, of OpenAI's API.
         folder: A new folder for its configuration and its log.
     """
     installed = await install()
@@ -48,6 +60,8 @@ async def litellm_proxy(upstream: str, folder: Path) -> AsyncIterator[str]:
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     environment |= {
         "UPSTREAM": upstream,
+        "UPSTREAM_ROOT": upstream.removesuffix("/v1"),
+        "UPSTREAM_V1BETA": f"{upstream}beta",
         "LITELLM_MASTER_KEY": KEY,
         "NO_DOCS": "true",
         "LITELLM_LOCAL_MODEL_COST_MAP": "true",

@@ -23,10 +23,12 @@ from aiohttp import web
 
 from tests.support.anthropic_api import AnthropicApi
 from tests.support.background_responses import BackgroundResponses
+from tests.support.bedrock_api import BedrockApi
 from tests.support.google_api import GoogleApi
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_stream import Event, chat_events, response_events, stream
 from tests.support.openai_turn import Call, Failure, Reasoning, Turn, Usage, chat_reply, made_up, responses_reply
+from tests.support.signed_ids import signed, unsigned
 from tests.support.zoo.member import Member
 from tests.support.zoo.openai_chat_rules import LONGEST_ID, check_chat
 from tests.support.zoo.openai_responses_rules import ENCRYPTED, check_responses, is_of_model
@@ -51,7 +53,7 @@ class Recorded:
     refusal: Refusal | None = None
     disconnected: bool = False  # the client disconnected before the response
     request_id: str = ""  # of the x-request-id header
-    api: AnthropicApi | GoogleApi | None = None  # None: OpenAI's
+    api: AnthropicApi | GoogleApi | BedrockApi | None = None  # None: OpenAI's
     stored: dict[str, Any] | None = None  # the background response that is read, cancelled or deleted
     done: asyncio.Event = field(
         default_factory=asyncio.Event
@@ -120,9 +122,12 @@ class OpenAIServer:
         self.base_url = ""
         self.members: dict[str, Member] = {}
         """The servers that models of Chat Completions are at; OpenAI's own where there is none."""
+        self.signs_ids: set[str] = set()
+        """The models at a gateway that has signatures in the ids of calls (`signed_ids`)."""
         self.background = BackgroundResponses()
         self.anthropic = AnthropicApi()
         self.google = GoogleApi()
+        self.bedrock = BedrockApi()
         self._scripts: dict[str, Script] = {}
         self._attempts: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -215,10 +220,11 @@ class OpenAIServer:
 
     def _examine(self, method: str, recorded: Recorded) -> Refusal | None:
         try:
-            others = (self.anthropic, self.google)
+            others = (self.anthropic, self.google, self.bedrock)
             recorded.api = next((api for api in others if api.serves(recorded.path, recorded.headers)), None)
             if recorded.api is not None:
-                recorded.json = parse_body(recorded.body) if method == "POST" else {}
+                if method == "POST":
+                    self._parse(recorded)
                 recorded.api.check(recorded.path, recorded.headers, recorded.json)
                 return None
             check_authorization(recorded.headers.get("authorization"))
@@ -230,7 +236,7 @@ class OpenAIServer:
                     return None
             if method != "POST" or recorded.path not in (CHAT, RESPONSES):
                 raise Refusal(f"Invalid URL ({method} {recorded.path})", None, None, 404)
-            recorded.json = parse_body(recorded.body)
+            self._parse(recorded)
             if not recorded.headers.get("content-type", "").startswith("application/json"):
                 raise Refusal("Invalid content type. Expected application/json.", None, "unsupported_content_type")
             if recorded.path == CHAT and recorded.model in self.members:
@@ -242,6 +248,13 @@ class OpenAIServer:
         except Refusal as refusal:
             return refusal
         return None
+
+    def _parse(self, recorded: Recorded) -> None:
+        """Read the body of a request as the rules of its API see it."""
+        body = parse_body(recorded.body)
+        recorded.json = self.google.body(body) if recorded.api is self.google else body
+        if recorded.model in self.signs_ids:
+            recorded.json = unsigned(recorded.json)
 
     def _known_to_openai(self, body: dict[str, Any]) -> dict[str, Any]:
         """The request without the field of compatible servers, if this is one of them."""
@@ -289,10 +302,11 @@ class OpenAIServer:
         broken = turn.break_first[attempt] if attempt < len(turn.break_first) else None
         if api is not None:
             reply = api.reply(turn, recorded.path, recorded.json, seed)
+            reply = signed(reply) if recorded.model in self.signs_ids else reply
             if not is_streamed:
                 return self._send(recorded, 200, reply)
             recorded.status = 200
-            sent = api.events(turn, reply, seed) if turn.events is None else turn.events
+            sent: Sequence[Event] = api.events(turn, reply, seed) if turn.events is None else turn.events
             return await stream(request, headers, sent, turn.pace, broken, turn.gates)
         is_chat = recorded.path == CHAT
         if not is_chat and turn.reasoning and ENCRYPTED not in (recorded.json.get("include") or []):
@@ -309,6 +323,7 @@ class OpenAIServer:
         reply = chat_reply(turn, recorded.json, seed) if is_chat else responses_reply(turn, recorded.json, seed)
         member = self.members.get(recorded.model)
         reply = member.answers(reply) if member else reply
+        reply = signed(reply) if recorded.model in self.signs_ids else reply
         if not is_streamed:
             return self._send(recorded, 200, reply)
         recorded.status = 200

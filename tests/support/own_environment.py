@@ -25,7 +25,8 @@ async def own_environment(name: str, version: str, *requirements: str, alone: st
             if not folder.exists():
                 made = scratch / "made"
                 await _run(scratch, "venv", "-q", "--relocatable", "--python", sys.executable, str(made))
-                await _run(scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), *requirements)
+                if requirements:
+                    await _run(scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), *requirements)
                 if alone is not None:
                     await _run(
                         scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), "--no-deps", alone

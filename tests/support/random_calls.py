@@ -25,8 +25,7 @@ NAMES = [
     "functions.click",
 ]
 IDS = [None, "same", ""]
-NOT_OF_OPENAI = ["i d", "x" * 100, "é"]
-"""Ids that OpenAI neither gives nor takes. Over Chat Completions an endpoint gets its own back: those that give them are in the zoo."""
+"""Those that OpenAI neither gives nor takes are in `tests/unit/test_own_ids.py`: an endpoint gets its own back."""
 TEXTS = ["", "a", "#b", "\0", "𝄞", "'", '"', "\\", "{", "x" * 2000, "```json", "</tool>"]
 KEYS = ["selector", "element", "customer", "limit", "what", "", 'a"b']
 
@@ -63,11 +62,10 @@ async def check_random_calls(lab: Lab | MemoryLab, seed: int) -> None:
     """Every failure is returned to the model and counted; the provider refuses no request."""
     dice = random.Random(seed)
     api = ("openai", "openai-chat")[seed % 2]
-    ids = [*IDS, *(NOT_OF_OPENAI if api == "openai" else ())]
     turns = [
         Turn(
             text=dice.choice([None, "so"]),
-            calls=[(dice.choice(NAMES), arguments(dice), dice.choice(ids)) for _ in range(dice.randrange(1, 12))],
+            calls=[(dice.choice(NAMES), arguments(dice), dice.choice(IDS)) for _ in range(dice.randrange(1, 12))],
         )
         for _ in range(8)
     ]

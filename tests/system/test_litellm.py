@@ -1,4 +1,7 @@
-"""LiteLLM's proxy between the OpenAI providers and the strict server: answers, calls, reasoning, errors, broken streams."""
+"""LiteLLM's proxy between our providers and the strict server: answers, calls, reasoning, errors, broken streams.
+
+Whole runs as well, before Anthropic's, Google's and Amazon's APIs, which refuse what the services refuse.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,27 @@ from typing import Any
 
 import pytest
 
+from mulligan import Agent, Model
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message
 from mulligan.wire.agent_facts import Definition
+from mulligan.worker.loading import load_agents
 from tests.support.litellm_proxy import KEY, litellm_proxy
+from tests.support.memory_lab import MemoryLab, memory_lab
 from tests.support.openai_server import Failure, OpenAIServer, Reasoning, Turn
 from tests.support.provider_fixtures import GO, SEARCH, assistant_message, result
+from tests.unit.test_zoo import BEFORE, OPTIONS, RAN, broken, in_turn, listing, nothing, pay, photo
 
 APIS = ["openai-chat", "openai"]
+UPSTREAMS = {
+    "claude-sonnet-4-5": "claude-sonnet-4-5",
+    "gemini-3-pro-preview": "gemini-3-pro-preview",
+    "bedrock-claude": "anthropic.claude-sonnet-4-5-20250929-v1:0",
+}
+"""The models of the proxy that are not OpenAI's, and their names at the services."""
 CALLS = [("search", '{"q": "x"}', "call_1"), ("search", '{"q": ', "call_2"), ("no_such_tool", "{}", "call_3")]
 
 
@@ -29,6 +42,7 @@ class Gateway:
 
     upstream: OpenAIServer
     providers: AvailableProviders
+    base_url: str
 
     async def ask(
         self, api: str, model: str, messages: Sequence[Message] = (GO,), on_text: Callable[[str], None] | None = None
@@ -49,7 +63,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     ):
         endpoint = Endpoint(name="gateway", base_url=base_url, api_key_env="GATEWAY_KEY")
         providers = AvailableProviders({}, {"gateway": endpoint})
-        yield Gateway(upstream, providers)
+        yield Gateway(upstream, providers, base_url)
         await providers.close()
     patch.undo()
 
@@ -116,3 +130,38 @@ async def test_streams_that_fail_before_a_piece_are_tried_once_without_streaming
         await gateway.ask("openai-chat", model, on_text=ignore)
     assert (await gateway.ask("openai-chat", model, on_text=ignore)).text == "ok"
     assert [bool(request.json.get("stream")) for request in gateway.upstream.requests_of(model)] == [True, True, False]
+
+
+@pytest.fixture(scope="module")
+async def lab(gateway: Gateway) -> AsyncIterator[MemoryLab]:
+    """A worker whose agent's models are at the gateway, in three APIs."""
+    gateway.upstream.google.takes_underscores = True
+    given: dict[str, Any] = {"base_url": gateway.base_url, "api_key_env": "GATEWAY_KEY"}
+    messages_api = Model("anthropic@claude:none", **{**given, "base_url": gateway.base_url.removesuffix("/v1")})
+    models = [*(Model(f"{api}@gateway:none", **given) for api in APIS), messages_api]
+    clerk = Agent(name="clerk", tools=[photo, nothing, pay, broken, listing], **{**OPTIONS, "model": models})
+    async with memory_lab(gateway.upstream, load_agents([clerk], [])) as at:
+        yield at
+
+
+@pytest.mark.parametrize("api", ["openai-chat@gateway", "openai@gateway", "anthropic@claude"])
+@pytest.mark.parametrize("model", UPSTREAMS)
+async def test_a_run_before_a_service_that_is_not_openais(lab: MemoryLab, model: str, api: str) -> None:
+    """Mistakes, pictures, empty texts and odd names of arguments: each call runs once, and signatures come back."""
+    RAN.clear()
+    thoughts = [Reasoning(summary=["Let me see."])]
+    top = "top" if api.startswith("anthropic") else "$top"  # the name that the model was told
+    turns = [
+        Turn(calls=[("pay", '{"amount": "much"}'), ("no_such_tool", "{}"), ("broken", "{}")], reasoning=thoughts),
+        Turn("So.", calls=[("pay", '{"amount": 5}'), ("photo", "{}"), ("nothing", "{}")], reasoning=thoughts),
+        Turn(calls=[("list_items", f'{{"{top}": 3}}')], reasoning=thoughts),
+        Turn("done"),
+    ]
+    lab.model.script(UPSTREAMS[model], in_turn(*turns))
+    before = len(lab.model.requests)
+    ran = await lab.run_input({"agent": "clerk", "model": f"{api}:{model}", "messages": BEFORE})
+    refused = [each.refusal.message for each in lab.model.requests[before:] if each.refusal]
+    assert ran.error is None, refused
+    assert (ran.result["status"], ran.result["output"]) == ("completed", "done"), refused
+    assert sorted(map(str, RAN)) == sorted(map(str, ["broken", 5, "photo", "nothing", {"$top": 3}]))
+    assert len(set(refused)) == len(refused)

@@ -84,7 +84,7 @@ async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs
     assert "there is no run 'nobody-at-all'" in err
     alone = await mulligan("show", "t-3", "--all")
     assert (alone.code, alone.out) == (2, "")
-    assert "--all needs --trace" in alone.err
+    assert "--all prints the whole trace; add --trace" in alone.err
 
 
 NONSENSE = {

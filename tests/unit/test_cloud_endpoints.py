@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import json
-import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from mulligan.activities.models.protocol import Reply, Request
 from mulligan.endpoint import Endpoint, read_endpoints
 from mulligan.errors import DeclarationError, ModelRequestError
 from mulligan.wire.agent_facts import Definition
+from tests.support.aws_event_stream import aws_frame
 from tests.support.provider_fixtures import GO
 from tests.unit.test_paused_answers import events, message, text
 
@@ -129,14 +129,7 @@ async def test_azure_without_a_login_says_what_to_set(monkeypatch: pytest.Monkey
 def frame(event: dict[str, Any]) -> bytes:
     """An event of AWS's binary streams: headers, and Anthropic's event in base64."""
     data = binascii.b2a_base64(json.dumps(event).encode(), newline=False).decode()
-    payload = json.dumps({"bytes": data}).encode()
-    headers = b""
-    for name, value in ((":event-type", "chunk"), (":content-type", "application/json"), (":message-type", "event")):
-        headers += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
-    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
-    start = prelude + struct.pack(">I", binascii.crc32(prelude))
-    whole = start + headers + payload
-    return whole + struct.pack(">I", binascii.crc32(whole))
+    return aws_frame("chunk", {"bytes": data})
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

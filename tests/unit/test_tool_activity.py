@@ -30,6 +30,9 @@ SILENT = TimeoutError("t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=[{
 DECLINED = ApplicationError("no", type=AGENT_NOT_SERVED)
 UNUSABLE = ApplicationError("no", type="InvalidActivityResultError")
 DIED = ApplicationError("no", {ATTEMPT_ENDED: 2}, type="WorkerLost")
+NOT_STORED = ApplicationError("the disk\nis full.", type="StorageError")
+NOT_SAID = ApplicationError("Worker shutting down")
+LONG = ApplicationError("a " * 10_000, type="OSError")
 MAY_HAVE = " It may or may not have done its work."
 LOST = "was lost: its worker died, stopped answering, or shut down"
 EARLIER = " An attempt before may have been started, and may have done its work."
@@ -59,6 +62,9 @@ def failed(cause: BaseException) -> ActivityError:
          "was not started: no worker of task queue 'gpu' took it within 9 s.", 0, None),
         (NO_WORKER, {"task_queue": "gpu", "queue_timeout": 9, "attempts": 3}, "tool_lost",
          f"was not started: no worker of task queue 'gpu' took it within 9 s.{EARLIER}", 2, None),
+        (NOT_STORED, {}, "tool_lost", f"was lost: its worker has no result to send (StorageError: the disk is full).{MAY_HAVE}", 1, None),
+        (NOT_SAID, {}, "tool_lost", f"{LOST}.{MAY_HAVE}", 1, None),
+        (LONG, {}, "tool_lost", f"was lost: its worker has no result to send (OSError: {'a ' * 249}a).{MAY_HAVE}", 1, None),
         (UNUSABLE, {"attempts": 2}, "tool_lost",
          "was lost: the result of its worker cannot be used. It may have done its work.", 2, None),
     ],

@@ -48,6 +48,13 @@ def pay(amount: int, note: str = "") -> str:
     return "paid " * 400
 
 
+@tool
+def broken() -> str:
+    """Fail."""
+    RAN.append("broken")
+    raise ValueError("the printer is on fire")
+
+
 async def _list(arguments: dict[str, Any], _ctx: ToolContext) -> str:
     RAN.append(arguments)
     return "listed"
@@ -64,7 +71,7 @@ listing = Tool.from_schema(
     call=_list,
 )
 OPTIONS: dict[str, Any] = {"instructions": "Be brief.", "model": "openai-chat:none", "max_steps": 12}
-clerk = Agent(name="clerk", tools=[photo, nothing, pay, listing], **OPTIONS)
+clerk = Agent(name="clerk", tools=[photo, nothing, pay, broken, listing], **OPTIONS)
 summing = Agent(name="summing", tools=[pay], features=[Compaction(at=3_000, model="scripted:summary")], **OPTIONS)
 
 
@@ -114,7 +121,7 @@ async def test_mistakes_pictures_messages_and_empty_answers_at_each_server(lab: 
     """Each call runs once, each mistake is told to the model, and each request is one that the server takes."""
     RAN.clear()
     turns = [
-        Turn(calls=[("pay", '{"amount": "much"}'), ("no_such_tool", "{}")]),
+        Turn(calls=[("pay", '{"amount": "much"}'), ("no_such_tool", "{}"), ("broken", "{}"), ("pay", "five, please")]),
         Turn(calls=[("pay", '{"amount": 5}'), ("photo", "{}"), ("nothing", "{}"), ("pay", '{"amount": 6}')]),
         Turn("\n\n", calls=[("list_items", '{"$top": 3}')]),
         Turn(""),
@@ -123,9 +130,10 @@ async def test_mistakes_pictures_messages_and_empty_answers_at_each_server(lab: 
     ran = await run(lab, member, turns, "clerk", messages=BEFORE)
     assert ran.error is None
     assert (ran.result["status"], ran.result["output"]) == ("completed", "done")
-    assert sorted(map(str, RAN)) == sorted(map(str, [5, "photo", "nothing", 6, {"$top": 3}]))
+    assert sorted(map(str, RAN)) == sorted(map(str, [5, "broken", "photo", "nothing", 6, {"$top": 3}]))
     kinds = [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls]
-    assert kinds == ["invalid_arguments", "unknown_tool", None, None, None, None, None]
+    assert kinds[:4] == ["invalid_arguments", "unknown_tool", "tool_exception", "invalid_json"]
+    assert kinds[4:] == [None] * 5
     assert ran.result["usage"]["input_tokens"] > 0
     assert bool(refusals(lab, ran.id)) == bool(ran.steps[-1].get("adapted"))
 

@@ -49,6 +49,7 @@ from mulligan.activities.models.anthropic._anthropic_turns import (
     paused_turn,
 )
 from mulligan.activities.models.fit_content import without_content
+from mulligan.activities.models.own_ids import LEGAL_IDS, own_ids, with_own_ids
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
@@ -154,6 +155,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
             return True
         if _refusals.ANTHROPIC_SAMPLING.search(message) and self._adapted.learn(model, [NO_SAMPLING]):
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
+        if _refusals.IDS.search(message) and self._adapted.learn(model, [LEGAL_IDS]):
+            return bool(own_ids(request.messages, self._data_key))
         if self._defers(request) and _refusals.DEFERRED_TOOLS.search(message):
             return self._adapted.learn(model, [NO_DEFERRED])
         if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
@@ -167,6 +170,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
 
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
         items = with_references(request, self.encode) if self._defers(request) else request.items
+        if LEGAL_IDS not in self._adapted.of(request.model):
+            items = with_own_ids(items, own_ids(request.messages, self._data_key))
         turns = merge(items, with_thinking=with_thinking)
         mark_for_cache(turns)
         body = self._body(request, turns)
@@ -357,6 +362,7 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,
+        ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(blocks)),
         citations=citations,
         reason=as_text(details.get("category")),

@@ -36,7 +36,7 @@ from mulligan.activities.models.openai._chat_fields import (
 from mulligan.activities.models.openai._openai_batches import OpenAIBatches
 from mulligan.activities.models.openai._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models.openai._openai_usage import openai_usage
-from mulligan.activities.models.own_ids import own_ids
+from mulligan.activities.models.own_ids import LEGAL_IDS, own_ids
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.endpoint import Endpoint
@@ -241,7 +241,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             items = without_fields(items, left_out)
         if instructions := request.definition.instructions:
             items = [to_json({"role": "system", "content": instructions}), *items]
-        ids = {} if words & {"short_ids", "legal_ids"} else own_ids(request.messages, self._data_key)
+        ids = {} if words & {"short_ids", LEGAL_IDS} else own_ids(request.messages, self._data_key)
         write_call = None if with_tools else request.call_as_text
         if not (ids or write_call or words & RULES.keys()):
             return items

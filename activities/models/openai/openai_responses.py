@@ -35,6 +35,7 @@ from mulligan.activities.models.openai._responses_items import (
     more_of_call,
     sent_items,
 )
+from mulligan.activities.models.own_ids import LEGAL_IDS, own_ids, with_own_ids
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
     AnswersInBatches,
@@ -228,7 +229,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             ModelRequestError: it has failed, and would fail again.
             Unavailable: it has failed, or was cancelled.
         """
-        return _reply(response, self._data_key, self._client.key_variable)
+        return replace(_reply(response, self._data_key, self._client.key_variable), ids_key=self._data_key)
 
     async def _send_without_what_is_refused(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         """Send a request, with reasoning or without as the second argument of `send` says.
@@ -262,7 +263,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         try:
             return await self._try_reasoning(request, send)
         except ModelRequestError as refused:
-            named = [PLAIN_PROPERTIES] if _refusals.PROPERTIES.search(refused.message) else []
+            words = {PLAIN_PROPERTIES: _refusals.PROPERTIES, LEGAL_IDS: _refusals.IDS}
+            named = [word for word, says in words.items() if says.search(refused.message)]
             if not self._labels.learn(request.model, refused) and not self._adapted.learn(request.model, named):
                 raise
         return await self._with_or_without_reasoning(request, send)
@@ -290,6 +292,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         items = _with_callers(items)
         if request.unseen is not None:
             items = with_searches(items, request.unseen, _tool)
+        if LEGAL_IDS not in self._adapted.of(request.model):
+            items = with_own_ids(items, own_ids(request.messages, self._data_key))
         return HttpRequest(
             path="/responses",
             body=_body(request, self._labels.of(request.model), reasoning=reasoning),

@@ -7,6 +7,7 @@ documentation and of the errors that people have reported.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,8 @@ KEYWORDS = {
     *("minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required"),
 }
 LEGAL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
-SKIPPED = "skip_thought_signature_validator"
+SKIPPED = ("skip_thought_signature_validator", b64encode(b"skip_thought_signature_validator").decode())
+"""Google's value for calls without a signature; a field of bytes is base64, which LiteLLM writes."""
 
 
 def check_generate_request(model: str, body: dict[str, Any]) -> None:
@@ -166,7 +168,8 @@ def check_parts(role: str, parts: object, param: str) -> None:
             if name in part:
                 value = part[name]
                 payload = "args" if name == "functionCall" else "response"
-                check_fields(value, {"id", "name", payload}, where)
+                more = {"parts"} if name == "functionResponse" else set()  # pictures, of Gemini 3
+                check_fields(value, {"id", "name", payload} | more, where)
                 if not LEGAL_NAME.fullmatch(value["name"]) or not isinstance(value.get(payload), dict):
                     raise Refusal(f"Invalid value at '{where}.{name}'", where)
 
@@ -179,7 +182,7 @@ def check_signatures(contents: list[dict[str, Any]]) -> None:
             continue
         for part in content["parts"]:
             signature = part.get("thoughtSignature")
-            if signature is not None and signature not in (SKIPPED, signature_of(part)):
+            if signature is not None and signature not in (*SKIPPED, signature_of(part)):
                 raise Refusal("Thought signature is not valid.", "contents")
         first = next((part for part in content["parts"] if "functionCall" in part), None)
         if first is not None and "thoughtSignature" not in first and number > asked[-1]:
