@@ -276,7 +276,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (["--ui-origin", "*"], {}, "'*' is not an origin"),
     (["--ui-origin", "http://localhost:8233/namespaces"], {}, "is not an origin; give the scheme and the host"),
     (["--ui-origin", "localhost:8233"], {}, "'localhost:8233' is not an origin"),
-    (["--port", "70000"], {}, "less than or equal to 65535"),
+    (["--port", "70000"], {}, "must be at most 65535"),
 ]
 
 
