@@ -259,6 +259,6 @@ def test_the_figures_are_those_of_the_benchmarks() -> None:
     ours = figures["Mulligan"]
     assert f"Eight runs of 40 steps with up to {ours['kills']} kills" in told
     assert f"Mulligan repeated {ours['effects repeated']} effects and failed {ours['runs failed']} runs" in told
-    assert f"{min(repeated)} to {max(repeated)} effects were repeated" in told
+    assert f"The others repeated {min(repeated)} to {max(repeated)} effects" in told
     assert f"{min(failed.values())} to {max(failed.values())} runs failed (with Strands {strands}:" in told
-    assert "53 of 100" in (ROOT / "docs/adopt.md").read_text()
+    assert "after 53 calls" in " ".join((ROOT / "docs/adopt.md").read_text().split())
