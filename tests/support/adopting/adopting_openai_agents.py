@@ -217,14 +217,14 @@ def noticed(context: Any) -> None:
     del context
 
 
-async def test_what_has_a_default_may_be_left_out_and_nothing_else() -> None:
+def test_what_has_a_default_may_be_left_out_and_nothing_else() -> None:
     [ours] = cast("Any", adopt(plain(tools=[send])).tools)
     assert ours.schema["required"] == ["to", "address", "copies", "note"]  # strict, as the model reads it
     arguments = ours.arguments.validate({"to": "Ada", "address": {"street": "Main"}})
     context = ToolContext(
         idempotency_key="k", attempt=1, workflow_id="w", agent="plain", call_id="c", step=1, metadata={}, resources=None
     )
-    assert await ours.function(arguments, context) == "Ada Main DE 1 None"
+    assert asyncio.run(ours.function(arguments, context)) == "Ada Main DE 1 None"
     for missing in ({"to": "Ada"}, {"address": {"street": "Main"}}, {"to": "Ada", "address": {}}):
         with pytest.raises(NotOfSchema, match="is required, but missing"):
             ours.arguments.validate(missing)
