@@ -14,6 +14,7 @@ from mcp.types import Tool as ListedTool
 
 from mulligan import Agent, McpServer
 from mulligan.activities.mcp.servers import MAX_TOOLS, McpServers
+from mulligan.activities.mcp.tool_list import ToolList
 from mulligan.output import Output
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.tool import Tool
@@ -65,12 +66,14 @@ async def tools_of(servers: McpServers, schemas: list[dict[str, Any]], monkeypat
         part = schemas[start : start + MAX_TOOLS]
 
         class Session:
-            listed: ClassVar = [ListedTool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(part)]
+            listed: ClassVar = ToolList(
+                [ListedTool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(part)], {}
+            )
 
             def __init__(self, server: McpServer) -> None:
                 pass
 
-            async def tools(self) -> list[ListedTool]:
+            async def tools(self) -> ToolList:
                 return self.listed
 
         with monkeypatch.context() as patch:

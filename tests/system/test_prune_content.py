@@ -157,7 +157,7 @@ async def test_an_open_run_whose_memo_cannot_be_decrypted_here_may_be_a_fork(
         (["--older-than", "30"], "{}/content", "--older-than is 30; give a duration such as"),
         (["--older-than", "59m"], "{}/content", "it must be an hour or more."),
         (["--older-than", "30d"], "", "There is no content storage: set MULLIGAN_CONTENT_DIR"),
-        (["--older-than", "30d"], "s3", "The content is in a bucket"),
+        (["--older-than", "30d"], "s3", "A bucket does not record"),
     ],
 )
 async def test_wrong_use_is_one_sentence(

@@ -109,8 +109,8 @@ async def test_the_log_of_a_worker_with_encryption_does_not_quote_what_runs_cont
         ]
         ran = await at.run(turns, agent="quoter", prompt=SECRET, metadata={"note": SECRET})
         assert ran.result["status"] == "completed"
-        unopened = await at.start([DONE], agent="quoter", metadata={"unopened": SECRET})
         for handle in (
+            await at.start([DONE], agent="quoter", metadata={"unopened": SECRET}),
             await at.start([Turn(fail_first=[Failure(status=400, body=quoting)])], agent="quoter"),
             await at.start([DONE], agent="quoter", **{SECRET: SECRET}),
             await at.start([DONE], agent="nobody"),
@@ -120,8 +120,7 @@ async def test_the_log_of_a_worker_with_encryption_does_not_quote_what_runs_cont
         stuck = await at.client.start_workflow("QuotingWorkflow", SECRET, id=f"stuck-{queue}", task_queue=queue)
         while (await stuck.describe()).raw_description.pending_workflow_task.attempt < 2:
             await asyncio.sleep(0.1)
-        for handle in (stuck, unopened):
-            await handle.terminate()
+        await stuck.terminate()
         process.terminate()
         lines = await reading
     text = json.dumps(lines)

@@ -140,7 +140,7 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
         ({"messages": [user("More.", "m2")]}, 409, "busy", "has not finished"),
         ({"messages": [user("Go away.", "m1")]}, 409, "busy", "stop it"),
         ({"messages": [user(" ", "m3")]}, 422, "invalid_input", "no text"),
-        ({"messages": [{**user("x"), "content": [{"type": "image"}]}]}, 422, "invalid_input", "not text"),
+        ({"messages": [{**user("x"), "content": [{"type": "image"}]}]}, 422, "invalid_input", 'a part "image"'),
         ({"resume": [{**unsaid[0], "interruptId": "?"}]}, 422, "invalid_input", "send back the id"),
         ({"resume": unsaid}, 422, "invalid_input", "'c9'"),
         ({"resume": neither}, 422, "invalid_input", "neither yes nor no"),

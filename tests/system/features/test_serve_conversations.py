@@ -58,7 +58,7 @@ async def test_an_approval_is_given_by_the_items_id_alone(served: Served) -> Non
         done = await create(model="seller", input=[_user("Give it back."), send_again(request), approve])
         assert (done.status, done.output_text) == ("completed", "Given back.")
         assert request.id.endswith(f"@{done.id}")
-        with pytest.raises(openai.ConflictError):
+        with pytest.raises(openai.BadRequestError):
             await create(model="seller", input=[approve])
 
 
@@ -245,7 +245,7 @@ async def test_a_repeated_approval_is_accepted_once_and_gets_the_same_response(s
     assert (done.output_text, again.id, again.output_text) == ("Given back.", done.id, "Given back.")
     events = [each async for each in await create(model="seller", input=approve, extra_headers=retry, stream=True)]
     assert (events[-1].type, events[-1].response.output_text) == ("response.completed", "Given back.")
-    with pytest.raises(openai.ConflictError):
+    with pytest.raises(openai.BadRequestError):
         await create(model="seller", input=approve)
 
 

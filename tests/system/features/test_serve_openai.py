@@ -258,7 +258,7 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     assert (request.name, json.loads(request.arguments)) == ("refund", {"order": 7, "amount": {"euros": 2}})
     assert waiting.to_dict()["mulligan"]["waiting_for"][0]["call_id"] == "r"
     wrong = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
-    with pytest.raises(openai.ConflictError):
+    with pytest.raises(openai.BadRequestError):
         await create(model="seller", previous_response_id=waiting.id, input=[wrong])
     approved = {**wrong, "approval_request_id": request.id}
     done = await create(model="seller", previous_response_id=waiting.id, input=[approved])
@@ -310,7 +310,7 @@ async def test_what_sub_agents_ask_are_items_of_the_response_while_they_wait(ser
     approved: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
     half = await create(model="manager", previous_response_id=waiting.id, input=[approved])
     assert (half.status, [each.id for each in half.output]) == ("in_progress", [question.id])
-    with pytest.raises(openai.ConflictError):
+    with pytest.raises(openai.BadRequestError):
         await create(model="manager", previous_response_id=waiting.id, input=[approved])
     answer: Any = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
     done = await create(model="manager", previous_response_id=waiting.id, input=[answer])
