@@ -151,7 +151,8 @@ async def is_there(client: Client, run: WorkflowExecution) -> bool:
     try:
         await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
     except RPCError as error:
-        assert error.status == RPCStatusCode.NOT_FOUND
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
         return False
     return True
 
