@@ -51,7 +51,7 @@ approvals: | $(UV)  ## Approvals beside tools of 0.1, 1, 10 and 60 s on a chat p
 
 docs: | $(UV)  ## Write docs/reference/ from the docstrings, and docs/recovery.md from what the tests see
 	@$(UV) run python docs/_site/reference_pages.py
-	@$(UV) run pytest -q tests/promise/test_recovery_page.py --write-docs
+	@$(UV) run pytest -q tests/promise/test_recovery_page.py tests/house/test_features_page.py --write-docs
 
 screenshots: | $(UV)  ## Take the pictures of the console and of a trace again, in Debian's Chromium
 	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py tests/system/test_trace_viewers.py -k screenshots --write-docs

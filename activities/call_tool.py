@@ -28,7 +28,6 @@ from mulligan.activities.tool_running.tool_result import ToolResult, UnusableCon
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
 from mulligan.content import described, media_of
-from mulligan.durations import seconds
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
@@ -173,7 +172,7 @@ class CallToolActivity:
         limit = tool.timeout.total_seconds()
         try:
             # The tool's own spans are children of its call's; of a deferred one's run's, as its call may take days.
-            parent = span_of_run(request.where) if tool.deferred else span.span
+            parent = span_of_run(request.where) if tool.traits.ends_elsewhere else span.span
             with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
                     function, bound_args, bound_kwargs = isolated_call(tool.function)
@@ -183,7 +182,7 @@ class CallToolActivity:
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             result = await self._result(request, tool, value)
-            return _deferral(tool, value, result) if tool.deferred else result
+            return _deferral(tool, value, result) if tool.traits.ends_elsewhere else result
         except BaseException as error:
             if isinstance(error, NeedsPersonError):
                 raise
@@ -221,7 +220,7 @@ class CallToolActivity:
         )
         if request.pinned:
             context = replace(context, pinned=request.pinned)
-        if tool.deferred:
+        if tool.traits.ends_elsewhere:
             context = replace(context, callback_token=await self._callback_token(request))
         if tool.asks:
             ask = ask_by_update(request.where.conversation, call.id)
@@ -259,7 +258,7 @@ def _deferral(tool: Tool, value: object, result: ToolResult) -> Deferral:
     """Read what a deferred tool has started from what it returned."""
     if isinstance(value, UntilTime):
         return Deferral(text="", until=value.at)
-    return Deferral(text=result.text, timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None)
+    return Deferral(text=result.text, timeout=tool.traits.time_elsewhere)
 
 
 def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) -> ToolCallError:

@@ -1,4 +1,4 @@
-"""Check the arguments that a person edited for a call. It runs users' code: validators, the guard and `needs_approval`."""
+"""Check the arguments that a person edited for a call. It runs users' code: validators, the guard and policy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CheckEditActivity:
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, request: CheckEdit) -> CheckedEdit:
-        """Validate edited arguments, and ask the guard and the tool's `needs_approval` about them.
+        """Validate edited arguments, and ask the guard and the tool's policy about them.
 
         Returns the valid arguments and what approving them needs, or why they are refused.
 

@@ -8,6 +8,7 @@ from typing import Any
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import other_queues
+from mulligan.activities.pin_facts import pinned_options
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent, AgentTool
@@ -40,22 +41,16 @@ class ListAgentsActivity:
         return AgentList(agents=agents, queues=await other_queues(self.services))
 
 
-def _waits(source: Tool | McpServer) -> dict[str, str]:
-    """What a valid call of the tool, or of the server's tools, needs of a person before it runs; {} if nothing."""
-    if isinstance(source, Tool) and source.asks_person:
-        return {"waits": "answer"}
-    if not source.needs_approval:
-        return {}
-    return {"waits": "approval" if isinstance(source.needs_approval, bool | str) else "approval of some calls"}
-
-
-def _labels(source: Tool | McpServer) -> dict[str, Any]:
-    """`trust`, where others may have written the results, and `consequential`, where such results must decide no call."""
-    labels: dict[str, Any] = {"trust": source.trust} if source.trust != "trusted" else {}
-    if source.consequential:
-        patterns = source.consequential
-        labels["consequential"] = patterns if isinstance(patterns, bool) else list(patterns)
-    return labels
+def _shown(source: Tool | McpServer) -> dict[str, Any]:
+    """Of a tool, or of a server's tools: what calls need of a person before they run, and `trust`, where others may have
+    written the results.
+    """
+    labels = {"trust": source.trust} if source.trust != "trusted" else {}
+    if source.traits.is_question:
+        return {**labels, "waits": "answer"}
+    policy = source.traits.policy
+    waits = "approval" if isinstance(policy, bool | str) else "approval of some calls"
+    return {**labels, "waits": waits} if policy else labels
 
 
 def agent_json(agent: Agent) -> dict[str, Any]:
@@ -63,6 +58,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
 
     `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
     a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
+    `features` of a tool is what its options of features pin, by the names of these.
     `has_tools` is also there where a worker serves too many agents to list their tools.
     """
     return {
@@ -81,10 +77,9 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
-                **({"once": tool.once} if tool.once else {}),
-                **_labels(tool),
+                **({"features": pins} if (pins := pinned_options(tool, agent)) else {}),
                 **({"result": result} if (result := result_schema(tool)) else {}),
-                **_waits(tool),
+                **_shown(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.listed_tools
@@ -101,8 +96,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "address": server.address,
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
-                **_waits(server),
-                **_labels(server),
+                **_shown(server),
             }
             for server in agent.mcp
         ],

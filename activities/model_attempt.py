@@ -89,7 +89,7 @@ class ModelAttempt:
             safety_identifier=(labels.safety_identifier if labels else "")
             or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
-            on_demand=draft.on_demand,
+            unseen=draft.unseen,
             adapted=request.adapted,
             counted=conversation.counted,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
+
+from pydantic import JsonValue
 
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.resolve_models import model_patience, resolve_models
@@ -16,6 +17,7 @@ from mulligan.activities.tool_running.tool_context import given_to
 from mulligan.agent import Agent, AgentTool, with_sub_agents
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError, MulliganError, truncated
+from mulligan.features import option_classes
 from mulligan.run_input import RunInput
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.plain_function import callable_name
@@ -123,7 +125,7 @@ def _check_storage(agent: Agent, models: Sequence[str]) -> None:
         InvalidRunInputError: one does.
     """
     for feature in agent.all_features:
-        if feature.needs_storage(models):
+        if feature.needs(models).storage:
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name, feature=type(feature).__name__))
 
 
@@ -150,34 +152,25 @@ def _facts(
         digest="",
         structured=agent.declared_output is not None,
         tools_by_function=agent.is_of_run,
-        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
+        guarded=agent.guard is not None or any(callable(tool.traits.policy) for tool in tools),
     )
 
 
 def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
-    defaults = {name: value for each in agent.all_features for name, value in each.tool_defaults().items()}
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
-        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.get("approval_timeout")),
-        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
-        asks_person=bool(tool.needs_approval) or tool.asks_person,
         mcp=mcp,
         may_ask_person=tool.asks,
-        once=tool.once,
-        deferred=tool.deferred,
-        deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
-        makes_calls=any(each.makes_calls for each in agent.all_features if each.name == tool.feature),
-        on_cancel=tool.on_cancel is not None,
-        on_demand=tool.on_demand,
+        makes_calls=tool.calls_others is not None,
         feature=tool.feature,
         role=tool.role,
         untrusted=tool.trust == "untrusted",
-        consequential=tool.consequential,
-        undo=None if tool.undo is None else tool.undo_attempts,
+        asks=tool.traits.asks_first,
+        features=pinned_options(tool, agent),
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
@@ -196,12 +189,8 @@ def _names_others(agent: Agent) -> bool:
     return any(isinstance(each, str) for each in agent.handoffs)
 
 
-def _person_limit(tool: Tool, own: timedelta | None, default: float | timedelta | None) -> float | None:
-    """Seconds of an option about waits for a person: the tool's `own`, or else the agent's `default`.
-
-    None if neither is set, or if the tool's calls never wait for a person.
-    """
-    if not (tool.needs_approval or tool.asks_person or tool.asks or tool.consequential):
-        return None
-    limit = default if own is None else own
-    return None if limit is None else seconds(limit)
+def pinned_options(tool: Tool, agent: Agent) -> dict[str, JsonValue]:
+    """What the options of features are scheduled by for the calls of a tool, by the names of the features."""
+    given = [type(each) for each in tool.options]
+    options = (*tool.options, *(kind() for kind in option_classes().values() if kind not in given))
+    return {each.name: pin for each in options if (pin := each.pin(tool, agent)) is not None}

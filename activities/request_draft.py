@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import JsonValue
 
 from mulligan.activities.models.protocol import Provider, ToolsOnDemand
 from mulligan.activities.run_data.conversation_cache import CachedConversation
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.values import Message
 from mulligan.wire.agent_facts import Definition
 
@@ -26,7 +26,7 @@ class RequestDraft:
         messages: The conversation.
         items: The provider's items of each message.
         fixed: The indexes of messages that the other features must leave as they are.
-        on_demand: The tools that the model finds by a call.
+        unseen: The tools that the model finds by a call.
     """
 
     provider: Provider
@@ -34,15 +34,11 @@ class RequestDraft:
     messages: Sequence[Message]
     items: Sequence[Sequence[Any]]
     fixed: frozenset[int] = field(default=frozenset())
-    on_demand: ToolsOnDemand | None = None
+    unseen: ToolsOnDemand | None = None
 
 
-class PreparesRequests(Protocol):
-    """What a feature's module in `activities/` defines, if it changes what is sent."""
-
-    def prepare_request(self, draft: RequestDraft, said: JsonValue) -> RequestDraft:
-        """The changed request. `said`: what the feature's part in the workflow has put into the model call."""
-        ...
+PrepareRequest = Callable[[RequestDraft, JsonValue], RequestDraft]
+"""Changes what is sent, by what the feature's part in the workflow has put into the model call."""
 
 
 def draft_of(
@@ -51,14 +47,13 @@ def draft_of(
     """The request for a conversation. `features`: what the workflow's features say of this call, by their names."""
     draft = RequestDraft(conversation.provider, definition, conversation.messages, conversation.items)
     if features:
-        for name, module in _by_feature().items():
+        for name, prepare in _by_feature().items():
             if name in features:
-                draft = module.prepare_request(draft, features[name])
+                draft = prepare(draft, features[name])
     return draft
 
 
 @cache
-def _by_feature() -> Mapping[str, PreparesRequests]:
+def _by_feature() -> Mapping[str, PrepareRequest]:
     """Loaded when it is needed: a feature's module may import what needs this one."""
-    modules: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in parts("activities")}
-    return {name: module for name, module in modules.items() if hasattr(module, "prepare_request")}
+    return {each.name: prepare for each in OWN if (prepare := each.request) is not None}

@@ -18,7 +18,7 @@ from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES, parts
+from mulligan.features import FEATURES, OWN, TOOL_OPTIONS
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -29,7 +29,7 @@ from mulligan.policy import HandleErrors
 from mulligan.provider_tool import ProviderTool
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.sub_agent_output import SubAgentOutput
-from mulligan.tool import Tool, ToolContext, ToolError, is_legal_name
+from mulligan.tool import Tool, ToolContext, ToolError, feature_options, is_legal_name
 from mulligan.values import OutputT, ToolCall
 
 Tools = Sequence[Tool | ProviderTool]
@@ -137,7 +137,7 @@ class Agent(Generic[OutputT]):
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
     """The names of `model`, as a list in the order in which the models are called."""
     all_features: tuple[AgentFeature, ...] = field(default=(), init=False, repr=False)
-    """`features`, and those that its tools ask for (`on_demand`), with their defaults."""
+    """`features`, and those that its tools ask for, with their defaults."""
     feature_tools: tuple[Tool, ...] = field(default=(), init=False, repr=False)
     """The tools that its features add."""
     is_of_run: bool = field(default=False, init=False, repr=False)
@@ -190,8 +190,9 @@ class Agent(Generic[OutputT]):
 
     @property
     def finds_tools(self) -> bool:
-        """Whether the model must find some of the tools before it sees them (`on_demand`)."""
-        return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
+        """Whether the model must find some of the tools before it sees them."""
+        sources: list[Tool | McpServer] = [*self.listed_tools, *self.mcp]
+        return any(each.traits.is_unseen for each in sources)
 
     @property
     def may_read_untrusted(self) -> bool:
@@ -266,7 +267,7 @@ class Agent(Generic[OutputT]):
 
     def hides(self, name: str) -> bool:
         """Whether the model does not see the tool of a name, as only a feature calls it. It sees the tools of features."""
-        is_hidden = any(each.hides(name) for each in self.all_features)
+        is_hidden = any(each.calls_others.hides(name) for each in self.feature_tools if each.calls_others is not None)
         return is_hidden and not any(each.name == name for each in self.feature_tools)
 
     def mcp_server(self, name: str) -> McpServer | None:
@@ -315,6 +316,12 @@ class Agent(Generic[OutputT]):
             raise DeclarationError(
                 f"{self.source}: tool {tool_name!r}: timeout is {timeout!r}; give more than 0 seconds, or None."
             )
+        given = {
+            "needs_approval": needs_approval,
+            "approval_timeout": approval_timeout,
+            "once": once,
+            "on_demand": on_demand,
+        }
         function = _prompt_function(self.name)
         try:
             declared = SubAgentOutput.declared(output, self.output, quarantine=quarantine)
@@ -332,11 +339,8 @@ class Agent(Generic[OutputT]):
             description=description,
             timeout=limit,
             handle_errors=handle_errors,
-            needs_approval=needs_approval,
-            approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
-            once=once,
-            on_demand=on_demand,
+            **feature_options(given),
         )
         agent_tool.check()
         return agent_tool
@@ -354,13 +358,13 @@ class Agent(Generic[OutputT]):
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
         own = list(models)
-        of_features = [model_name(model) for each in self.features for model in each.models(own[0])]
+        of_features = [model_name(model) for each in self.features for model in each.needs(own).models]
         return list(dict.fromkeys([*own, *of_features, *(fixer.model for fixer in self._model_fixers())]))
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoints of its models that are declared with them (`Model`)."""
         of_fixers = [fixer.endpoint for fixer in self._model_fixers() if fixer.endpoint is not None]
-        of_features = [model for each in self.features for model in each.models(self.models[0])]
+        of_features = [model for each in self.features for model in each.needs(self.models).models]
         return [*endpoints_of([*_as_sequence(self.model), *of_features]), *of_fixers]
 
     def _model_fixers(self) -> list[AskModel]:
@@ -388,15 +392,15 @@ class Agent(Generic[OutputT]):
                     "is in features twice" if type(same) is type(each) else f"and {type(same).__name__} have one name"
                 )
                 raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
-            if each.in_workflow is None and each.name not in FEATURES:
+            if each.name not in FEATURES and (each.parts is None or each.parts.workflow is None):
                 raise DeclarationError(
-                    f"{context}: {kind} has no part in the workflow; set its in_workflow to a class of "
-                    "mulligan.feature.Feature."
+                    f"{context}: {kind} has no part in the workflow; set its parts: FeatureParts(…, workflow=…) with a "
+                    "class of mulligan.feature.Feature."
                 )
         for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
                 raise DeclarationError(f"{context}: {fault}.")
-            for model in each.models(self.models[0]):
+            for model in each.needs(self.models).models:
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
@@ -433,22 +437,23 @@ class Agent(Generic[OutputT]):
         """Check that the features are installed that the declaration needs."""
         needs = {
             "fallback": ("a list of models", len(self.models) > 1),
-            "approvals": (
-                "a tool with needs_approval or asks_person",
-                any(map(_waits, self.listed_tools)) or any(each.needs_approval for each in self.mcp),
-            ),
-            "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
-            "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
-            "once": ("a tool with once", any(each.once for each in self.listed_tools)),
-            "undo": ("a tool with undo", any(each.undo is not None for each in self.listed_tools)),
-            "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
             "handoffs": ("an agent with handoffs", bool(self.handoffs)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
-        for name, (what, is_present) in needs.items():
-            if is_present and name not in FEATURES:
+        used: dict[str | None, str] = {name: what for name, (what, is_present) in needs.items() if is_present}
+        options = [*(each.missing for each in self.listed_tools), *(each.given for each in self.mcp)]
+        used |= {TOOL_OPTIONS[each]: f"a tool, or an MCP server, with {each}" for given in options for each in given}
+        for name, what in used.items():
+            if name not in FEATURES:
                 raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
+        for tool in self.listed_tools:
+            for option in tool.options:
+                if option.name not in FEATURES and not self.has_feature(option.name):
+                    raise DeclarationError(
+                        f"{context}: its tool {tool.name!r} has the option {type(option).__name__} of the feature "
+                        f"{option.name!r}, which the agent is not declared with; add it to features."
+                    )
 
     def _add_features(self, context: str) -> None:
         """Add the features that the tools ask for, and the tools that features add.
@@ -617,12 +622,7 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
 @cache
 def _implied() -> list[tuple[str, Callable[[Agent], AgentFeature | None]]]:
     """By the name of a feature, the function that returns it for agents whose tools ask for it."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in parts("features")}
-    return [(name, module.implied_by) for name, module in modules.items() if hasattr(module, "implied_by")]
-
-
-def _waits(tool: Tool) -> bool:
-    return bool(tool.needs_approval or tool.asks_person)
+    return [(each.name, kind.implied_by) for each in OWN if (kind := each.agent) is not None]
 
 
 def _as_sequence(model: object) -> Sequence[object]:

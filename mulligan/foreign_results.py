@@ -15,7 +15,7 @@ from mulligan.schema.well_formed import WellFormedText
 Trust = Literal["trusted", "untrusted"]
 """Whether a tool's results may contain instructions of others."""
 GuardAction = Literal["ask", "deny"]
-"""What `Guarded` does with a consequential call: ask a person, or deny it."""
+"""What `Guarded` does with a guarded call: ask a person, or deny it."""
 MOST_RESULTS = 20
 """The newest untrusted results that a run remembers; of the others, it knows how many there were."""
 EXCERPT_CHARS = 200

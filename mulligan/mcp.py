@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import inspect
 import os
@@ -12,11 +13,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.features import TOOL_OPTIONS
+from mulligan.features.tool_option import Traits
 from mulligan.foreign_results import Trust
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.once import Once
@@ -176,24 +179,30 @@ class McpServer:
         is_included = self.include is None or matches_any(tool, self.include)
         return is_included and not matches_any(tool, self.exclude)
 
-    def needs_approval_for(self, tool: str) -> bool | Callable[..., Any]:
-        """The `needs_approval` of a tool, by the server's own name for it."""
-        value = self.needs_approval
-        return value if isinstance(value, bool) or callable(value) else matches_any(tool, value)
+    def options_of(self, tool: str) -> dict[str, Any]:
+        """The options of features that a tool has, as keywords of `mulligan.tool`. `tool`: the server's own name for it."""
+        return {name: matches_any(tool, value) if _is_list(value) else value for name, value in self.given.items()}
 
-    def is_consequential(self, tool: str) -> bool:
-        """Whether a tool is consequential, by the server's own name for it."""
-        return matches_any(tool, self.consequential) if not isinstance(self.consequential, bool) else self.consequential
+    @functools.cached_property
+    def given(self) -> dict[str, Any]:
+        """The options of features that it is declared with, by their keywords."""
+        return {name: value for name in TOOL_OPTIONS if TOOL_OPTIONS[name] and (value := getattr(self, name, None))}
+
+    @property
+    def traits(self) -> Traits:
+        """What the options of features say of the calls of some of its tools."""
+        return Traits(policy=self.needs_approval, may_ask=bool(self.consequential), is_unseen=self.on_demand)
+
+    @property
+    def person_timeout(self) -> float | None:
+        """The seconds that a person has; None: no limit of the server's."""
+        return None if self.approval_timeout is None else seconds(self.approval_timeout)
 
     def variables(self) -> set[str]:
         """The worker's environment variables to which the declaration refers by `${NAME}`."""
         auth = vars(self.auth).values() if self.auth else ()
         texts = (each for each in (*self.env.values(), *self.headers.values(), *auth) if isinstance(each, str))
         return {name for text in texts for name in _REFERENCE.findall(text)}
-
-    def once_for(self, tool: str) -> Once:
-        """The `once` of a tool, by the server's own name for it."""
-        return cast("Once", self.once) if _is_once(self.once) else matches_any(tool, cast("Sequence[str]", self.once))
 
     def environment(self) -> dict[str, str]:
         """The program's environment variables, in addition to the SDK's default list.

@@ -8,15 +8,16 @@ import io
 import pickle
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
-
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
+from mulligan.features import TOOL_OPTIONS, option_classes
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.fixer import AskModel, Fixer
 from mulligan.foreign_results import Trust
 from mulligan.once import Once
@@ -25,8 +26,12 @@ from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments
 from mulligan.schema.plain_function import callable_name, plain_function
 from mulligan.schema.schema_arguments import SchemaArguments
 
+if TYPE_CHECKING:
+    from mulligan.wire.agent_facts import HiddenTool
+
 P = ParamSpec("P")
 R = TypeVar("R")
+Option = TypeVar("Option", bound=ToolOption)
 
 MAX_RESULT_CHARS = 32_768
 DEFAULT_TIMEOUT = timedelta(seconds=60)
@@ -34,9 +39,6 @@ MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
 FIND_TOOLS = "find_tools"
 """The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
-SHORTEST_REMINDER = timedelta(seconds=1)
-"""The least `approval_reminder`."""
-
 
 _ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
@@ -135,22 +137,33 @@ class ToolOptions(TypedDict, total=False):
     undo: Callable[..., Any] | None
     undo_attempts: int
     strict: bool
+    options: Sequence[ToolOption]
+
+
+class CallsOthers(Protocol):
+    """What a tool that calls others says of these."""
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see one of the agent's tools, as only calls of this one call it. `name`: the tool's."""
+        ...
+
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
+        """The description of this tool, by the tools that it hides: `functions`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
     """A function and what a model and Temporal must know about it. `@tool` makes one, and `from_schema`.
 
-    The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
-    `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
-    `trust`, `consequential`, `undo`, `undo_attempts`, `strict`.
+    These options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
+    `task_queue`, `queue_timeout`, `max_result_chars`, `local`, `isolated_env`, `trust`, `strict`.
 
     Attributes:
         function: The function that is called.
         arguments: The parser and JSON schema of its arguments.
-        asks_person: Whether its result is a person's answer (as of `ask_person`).
         isolated: Whether it runs in a process of its own.
+        options: Those of features (docs/features.md).
     """
 
     function: Callable[..., Any]
@@ -162,33 +175,25 @@ class Tool:
     retry_on: tuple[type[BaseException], ...] = ()
     fix: Fixer | None = None
     handle_errors: HandleErrors | None = None
-    needs_approval: bool | str | Callable[..., Any] = False
-    approval_timeout: timedelta | None = None
-    approval_reminder: timedelta | None = None
-    asks_person: bool = False
     task_queue: str | None = None
     queue_timeout: timedelta = timedelta(hours=1)
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
-    once: Once = False
     isolated: bool = False
     isolated_env: tuple[str, ...] = ()
-    deferred: bool = False
-    deferred_timeout: timedelta | None = None
-    result_type: Any = None
-    on_cancel: Callable[..., Any] | None = None
-    on_demand: bool = False
     trust: Trust = "trusted"
-    consequential: bool = False
-    undo: Callable[..., Any] | None = None
-    undo_attempts: int = 1
     strict: bool = False
+    options: tuple[ToolOption, ...] = ()
+    missing: tuple[str, ...] = ()
+    """The options that it is declared with whose features are not installed: no agent can have it."""
     feature: str | None = None
     """Set for a tool that a feature adds to an agent: the name of the feature."""
     mcp_server: str | None = None
     """Set for a tool of an MCP server: the name of the server; None for a tool of this process."""
     asks: bool = False
     """Set for a tool of an MCP server: whether the server may ask a person during a call."""
+    calls_others: CallsOthers | None = None
+    """Set for a tool of a feature whose calls do nothing but by calls of others: which these are."""
 
     @staticmethod
     def from_schema(
@@ -218,8 +223,6 @@ class Tool:
             raise DeclarationError(f"{where}: name and description must be texts, but are of the types {kinds}.")
         if not callable(call):
             raise DeclarationError(f"{where}: call is {call!r}; give a function of (arguments, ToolContext).")
-        if unknown := sorted(options.keys() - ToolOptions.__annotations__):
-            raise DeclarationError(f"{where}: {unknown[0]!r} is not an option of a tool.")
         try:
             arguments = SchemaArguments.declared(schema)
         except (TypeError, RecursionError) as error:
@@ -239,8 +242,16 @@ class Tool:
     @property
     def role(self) -> str | None:
         """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
-        needed = self.needs_approval
-        return needed if isinstance(needed, str) and is_role(needed) else None
+        return policy if isinstance(policy := self.traits.policy, str) else None
+
+    def option(self, kind: type[Option]) -> Option:
+        """The options of a class as the tool is declared with them, or their defaults."""
+        return next((each for each in self.options if isinstance(each, kind)), None) or kind()
+
+    @functools.cached_property
+    def traits(self) -> Traits:
+        """What its options of features say of its calls."""
+        return Traits.of(self.options)
 
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
@@ -253,6 +264,8 @@ class Tool:
 
     def faults(self) -> dict[str, bool]:
         """What may be wrong with the options, as the end of a sentence, and whether it is."""
+        kinds = [type(each) for each in self.options]
+        are_options = all(issubclass(kind, ToolOption) for kind in kinds) and len({*kinds}) == len(kinds)
         return {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
             **self._time_faults(),
@@ -266,14 +279,6 @@ class Tool:
             ),
             f"fix must be a function of one argument, or ask_model(…), but is {self.fix!r}": not (
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
-            ),
-            # Otherwise a mistyped value would mean that nobody is asked.
-            (
-                "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext), but is "
-                f"{self.needs_approval!r}"
-            ): not (isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None),
-            f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
-                isinstance(self.once, bool) or self.once in ("step", "conversation")
             ),
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
@@ -289,11 +294,21 @@ class Tool:
                 'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"], but is '
                 f"{self.isolated_env!r}"
             ): not _are_variables(self.isolated_env),
-            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
-                self.asks_person and self.needs_approval
-            ),
-            **(self._label_faults() | self._deferral_faults() | self._undo_faults()),
+            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
+            not in ("trusted", "untrusted"),
+            f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
+            f"options must be ToolOptions, each class once, but is {self.options!r}": not are_options,
+            **(self._option_faults() if are_options else {}),
         }
+
+    def _option_faults(self) -> dict[str, bool]:
+        faults = {
+            f"{each.name} must be True or False, but is {value!r}": not isinstance(value, bool)
+            for option in self.options
+            for each in fields(option)
+            if each.type in (bool, "bool") and (value := getattr(option, each.name)) is not each.default
+        }
+        return {**faults, **{text: is_so for option in self.options for text, is_so in option.faults(self).items()}}
 
     def _time_faults(self) -> dict[str, bool]:
         """What may be wrong with the times."""
@@ -305,65 +320,11 @@ class Tool:
             ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
             f"queue_timeout must be more than 0 seconds, but is {_told(self.queue_timeout)}": self.queue_timeout
             <= timedelta(0),
-            f"approval_timeout must be more than 0 seconds, or None, but is {_told(self.approval_timeout)}": (
-                self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
-            ),
-            f"approval_reminder must be 1 second or more, or None, but is {_told(self.approval_reminder)}": (
-                self.approval_reminder is not None and self.approval_reminder < SHORTEST_REMINDER
-            ),
-        }
-
-    def _label_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options that say what others may decide."""
-        return {
-            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
-            not in ("trusted", "untrusted"),
-            f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
-                self.consequential, bool
-            ),
-            f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
-        }
-
-    def _undo_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options that say how a call is undone."""
-        attempts = self.undo_attempts
-        return {
-            f"undo must be a function of (arguments, result, ctx), but is {self.undo!r}": (
-                self.undo is not None and not _takes(self.undo, 3)
-            ),
-            "undo_attempts is an option of tools with undo: add undo=…, or leave it out": (
-                attempts != 1 and self.undo is None
-            ),
-            f"undo_attempts must be a whole number, 1 or more, but is {attempts!r}": (
-                not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1
-            ),
-        }
-
-    def _deferral_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options of a deferred tool."""
-        others = (self.deferred_timeout, self.result_type, self.on_cancel)
-        return {
-            "deferred_timeout, result_type and on_cancel are options of deferred tools: add deferred=True": (
-                not self.deferred and any(other is not None for other in others)
-            ),
-            "a deferred tool starts something elsewhere: local, isolated and asks_person exclude it; leave one out": (
-                self.deferred and (self.local or self.isolated or self.asks_person)
-            ),
-            f"deferred_timeout must be more than 0 seconds, or None, but is {_told(self.deferred_timeout)}": (
-                self.deferred_timeout is not None and self.deferred_timeout <= timedelta(0)
-            ),
-            f"on_cancel must be a function of (what the tool returned, ToolContext), but is {self.on_cancel!r}": (
-                self.on_cancel is not None and not callable(self.on_cancel)
-            ),
-            f"result_type must be a type that pydantic can validate, but is {self.result_type!r}": not _is_type(
-                self.result_type
-            ),
-            f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
         }
 
 
-def _told(time: timedelta | None) -> str:
-    return "None" if time is None else f"{time.total_seconds():g} s"
+def _told(time: timedelta) -> str:
+    return f"{time.total_seconds():g} s"
 
 
 class TypedTool(Tool, Generic[P, R]):
@@ -385,28 +346,6 @@ def _are_variables(names: Any) -> bool:
     return isinstance(names, tuple) and all(
         isinstance(name, str) and re.fullmatch(r"-?[A-Za-z_][A-Za-z0-9_]*", name) for name in names
     )
-
-
-def _takes(function: Any, arguments: int) -> bool:
-    """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
-
-
-def _is_type(declared: Any) -> bool:
-    """Whether values can be validated by it; None is no type to check."""
-    try:
-        TypeAdapter(declared)
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError):
-        return False
-    return True
 
 
 def reference_of(function: Callable[..., Any]) -> str | None:
@@ -506,6 +445,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     undo: Callable[..., Any] | None = None,
     undo_attempts: int = 1,
     strict: bool = False,
+    options: Sequence[ToolOption] = (),
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -564,44 +504,62 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         strict: OpenAI's models can only write arguments that fit the schema. It is sent in the form of strict mode, in which
             every field is required: a default stands in the description. A schema that has no such form is sent as it is,
             without strict mode. Other providers ignore it.
+        options: Options of features of your own (docs/features.md), each class once.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
-    options = {each: value for each, value in locals().items() if each in ToolOptions.__annotations__}
+    given = {each: value for each, value in locals().items() if value is not _DEFAULTS.get(each, value)}
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         function = function.function if isinstance(function, Tool) else function
         tool_name = name if name is not None else callable_name(function)
         arguments = _arguments_of(function, tool_name)
         text = description if description is not None else arguments.description
-        return _declared(function, tool_name, text, arguments, options)
+        return _declared(function, tool_name, text, arguments, given)
 
     return declare if function is None else declare(function)
 
 
+_DEFAULTS = {each: inspect.signature(tool).parameters[each].default for each in ToolOptions.__annotations__}
+
+
 def _declared(
-    function: Callable[P, R], name: str, description: str, arguments: Arguments, options: Mapping[str, Any]
+    function: Callable[P, R], name: str, description: str, arguments: Arguments, given: Mapping[str, Any]
 ) -> TypedTool[P, R]:
     """A tool, with the options of `tool` as they were given."""
-    limits = {
-        each: as_timedelta(options[each])
-        for each in ("queue_timeout", "approval_timeout", "approval_reminder", "deferred_timeout", "timeout")
-        if options.get(each) is not None
-    }
-    retry_on, isolated_env = options.get("retry_on", ()), options.get("isolated_env", ())
+    if unknown := sorted(given.keys() - ToolOptions.__annotations__):
+        raise DeclarationError(f"{source_file(function)}: tool {name!r}: {unknown[0]!r} is not an option of a tool.")
+    limits = {each: as_timedelta(given[each]) for each in ("queue_timeout", "timeout") if given.get(each) is not None}
+    retry_on, isolated_env = given.get("retry_on", ()), given.get("isolated_env", ())
     values = {
-        "timeout": MAX_LOCAL_TIMEOUT if options.get("local") else DEFAULT_TIMEOUT,
-        **{option: value for option, value in options.items() if option != "timeout"},
+        "timeout": MAX_LOCAL_TIMEOUT if given.get("local") else DEFAULT_TIMEOUT,
+        **{each: value for each, value in given.items() if each != "timeout" and not TOOL_OPTIONS.get(each)},
         **limits,
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
         "isolated_env": tuple(isolated_env) if isinstance(isolated_env, list) else isolated_env,
+        **feature_options(given),
     }
     declared: TypedTool[P, R] = TypedTool(
         function=function, name=name, description=description, arguments=arguments, **values
     )
     declared.check()
     return declared
+
+
+def feature_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields `options` and `missing` of a Tool, by the keywords of `tool` that were given."""
+    kinds, missing, of_features = option_classes(), [], defaultdict[str, dict[str, Any]](dict)
+    for keyword, value in given.items():
+        if (feature := TOOL_OPTIONS.get(keyword)) is None:
+            continue
+        if feature in kinds:
+            of_features[feature][keyword] = value
+        elif value:
+            missing.append(keyword)
+    own = [kinds[feature](**values) for feature, values in of_features.items()]
+    more = given.get("options", ())
+    return {"options": (*own, *(more if isinstance(more, list | tuple) else [more])), "missing": tuple(missing)}
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:

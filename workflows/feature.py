@@ -11,7 +11,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import Message, Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mulligan.workflows.step_call import StepCall
     from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
+
+
+AfterDecision = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class EndTurn(Exception):
@@ -46,16 +49,21 @@ class Feature:
 
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
+        feature: Its name in the list of features: by default the last part of its module's.
+        option_type: The type of what its `ToolOption` pins for a tool, if it has one.
         schedules: How its activities are scheduled, by their types.
-        workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
     """
 
     facts_type: ClassVar[type[BaseModel] | None] = None
+    feature: ClassVar[str] = ""
+    option_type: ClassVar[Any] = None
     schedules: ClassVar[Mapping[str, Schedule]] = {}
-    workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.feature = vars(cls).get("feature") or cls.__module__.rpartition(".")[2]
 
     def __init__(self, agent: RunningAgent) -> None:
         self.agent = agent
@@ -65,17 +73,14 @@ class Feature:
         """Set the handlers of its updates and signals, once in a workflow. The agents need not exist yet."""
 
     @classmethod
-    def name(cls) -> str:
-        """Return the feature's name in the list of features."""
-        return cls.__module__.rpartition(".")[2]
-
-    @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
+        """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `cut_short` are not called.
 
-        By default: if the agent is declared with it, or if no agent can be (it has no `facts_type`).
+        By default: if the agent, or a tool, is declared with it, or if neither can be (`facts_type`, `option_type`).
         """
-        return cls.facts_type is None or cls.name() in turn.facts.features
+        if cls.option_type is not None and any(cls.feature in each.features for each in turn.facts.tools.values()):
+            return True
+        return cls.feature in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""
@@ -114,16 +119,15 @@ class Feature:
         """Stand around a call that runs, or carry it out."""
         return await then(call)
 
-    def check_decision(self, wait: PersonWait, decision: Decide) -> None:
+    def deciding(self, wait: PersonWait, decision: Decide) -> AfterDecision | None:  # noqa: ARG002
         """A person decides on a call that waits for approval. Nothing must change yet.
+
+        Returns what is to be done as soon as the decision is made; its result is what the person is told beside that.
 
         Raises:
             UpdateRefusedError: the decision is not possible.
         """
-
-    async def decided(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:  # noqa: ARG002
-        """A person has decided on a call that waited for approval. Returns what the person is told beside that."""
-        return {}
+        return None
 
     def settled(self, call: StepCall, outcome: ToolOutcome) -> None:
         """A call has its result."""
@@ -140,15 +144,8 @@ class Feature:
         """Whether requests need a message as it is, so that other features leave nothing of it out."""
         return False
 
-    async def calls_failed(self) -> None:
-        """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
-
     def cut_short(self) -> None:
         """The step has ended before its answer was accepted, as the turn is over. Each of its calls has a result."""
-
-    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:  # noqa: ARG002
-        """A call of the step starts the run of a sub-agent. Returns the input of that run."""
-        return run_input
 
     def for_resume(self, state: ResumeState) -> None:
         """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.

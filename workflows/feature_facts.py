@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from mulligan.errors import InvalidActivityResultError
 from mulligan.wire.agent_facts import AgentFacts
@@ -18,13 +18,17 @@ def check_feature_facts(features: Iterable[Feature], facts: AgentFacts, activity
         InvalidActivityResultError: a worker of another version has written it.
     """
     for feature in features:
-        pinned = facts.features.get(feature.name())
+        name = feature.feature
+        pinned = facts.features.get(name)
+        of_tools = [tool.features[name] for tool in facts.tools.values() if name in tool.features]
         try:
             if pinned is not None and feature.facts_type is not None:
                 feature.facts_type.model_validate(pinned)
+            if of_tools and feature.option_type is not None:
+                TypeAdapter(list[feature.option_type]).validate_python(of_tools)  # type: ignore[name-defined]
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            where = ".".join(map(str, (feature.name(), *fault["loc"])))
+            where = ".".join(map(str, (name, *fault["loc"])))
             raise InvalidActivityResultError(
                 f"The result of the activity {activity!r} cannot be used: {where}: {fault['msg']}. A worker of another "
                 "version, or another program, has written it."

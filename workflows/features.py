@@ -9,7 +9,7 @@ from functools import lru_cache
 from temporalio import workflow
 
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES, parts
+from mulligan.features import FEATURES, OWN
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.scheduling import SCHEDULES as CORE_SCHEDULES
@@ -19,12 +19,8 @@ from mulligan.workflows.waits import Wait
 LOADED_FEATURES = "mulligan_loaded_features"
 """The name of the function by which a worker tells its workflows the features of its loaded modules. There is no registry in
 the process: two workers may have loaded different ones."""
-FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(
-    getattr(module, "".join(word.title() for word in module.__name__.rpartition(".")[2].split("_")))
-    for module in parts("workflows")
-    if not hasattr(module, "WORKFLOWS")
-)
-"""Mulligan's own, in the order of the list. A part with `WORKFLOWS` has workflows of its own, and no part in a run."""
+FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(kind for each in OWN if (kind := each.workflow) is not None)
+"""Mulligan's own, in the order of the list."""
 
 
 class MissingFeatureError(Exception):
@@ -75,7 +71,7 @@ def with_loaded(loaded: tuple[type[Feature], ...]) -> InstalledFeatures:
     waits: dict[str, type[Wait]] = {PersonWait.name: PersonWait}
     for each in (*FEATURE_CLASSES, *loaded):
         new_waits = {wait.name: wait for wait in each.waits}
-        _check_new(each, "feature", {each.name()}, {*names, *(FEATURES if each in loaded else ())})
+        _check_new(each, "feature", {each.feature}, {*names, *(FEATURES if each in loaded else ())})
         _check_new(each, "wait", new_waits, waits)
         _check_new(each, "activity", each.schedules, schedules)
         if each in loaded and each.begin_turn is not Feature.begin_turn:
@@ -83,10 +79,10 @@ def with_loaded(loaded: tuple[type[Feature], ...]) -> InstalledFeatures:
                 f"{_dotted(each)} has a begin_turn, which is called before it is known what the agent is declared with; "
                 "do it in step."
             )
-        names[each.name()] = each
+        names[each.feature] = each
         schedules |= each.schedules
         waits |= new_waits
-    return InstalledFeatures({each.name(): each for each in loaded}, schedules, waits)
+    return InstalledFeatures({each.feature: each for each in loaded}, schedules, waits)
 
 
 def _check_new(feature: type[Feature], what: str, names: Iterable[str], others: Iterable[str]) -> None:

@@ -133,8 +133,8 @@ def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
             state = ForkState.model_validate(forked.state)
             agent.conversation.take_over(state.conversation)
             for feature in agent.features:
-                if feature.name() in state.features:
-                    feature.load(state.features[feature.name()])
+                if feature.feature in state.features:
+                    feature.load(state.features[feature.feature])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise InvalidRunInputError(f'"forked_from.state" cannot be used: {fault}.') from None

@@ -52,13 +52,13 @@ COMPACTION_PATIENCE = 300.0
 """Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
 
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=30), timedelta(seconds=60)
-"""For one attempt, and for all of them. A person waits for the answer; guard and `needs_approval` may take 10 s each."""
+"""For one attempt, and for all of them. A person waits for the answer; guard and policy may take 10 s each."""
 
 CLEAN_UP_DELAY = timedelta(seconds=1)
 """How long a clean-up waits, until the run that has started it has ended."""
 CANCEL_DEFERRED_TIMEOUT, CANCEL_DEFERRED_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3)
-"""For a tool's `on_cancel`: one attempt, and all of them. A run that is stopped or cancelled waits for it."""
+"""For what ends a deferred call: one attempt, and all of them. A run that is stopped or cancelled waits for it."""
 
 POLL_FIRST, POLL_GROWTH, POLL_LONGEST = 2.0, 1.5, 60.0
 """Seconds until a background response is read first; each interval is so many times the one before; and the longest. A poll

@@ -126,7 +126,7 @@ class RunningAgent:
             self._former_turns.load(former, self.turn)
         states = carried["features"]
         for feature in self.features:
-            if (name := feature.name()) in states:
+            if (name := feature.feature) in states:
                 feature.load(states[name])
         if step := carried["step"]:
             answer = {**step["answer"], "message": self.conversation.messages[self.conversation.steps[-1].at]}
@@ -134,7 +134,7 @@ class RunningAgent:
 
     def carry(self) -> bytes:
         """The state of the agent for the next workflow run: its turn and its conversation, compressed."""
-        step, states = self.open_step, {each.name(): each.dump() for each in self.features}
+        step, states = self.open_step, {each.feature: each.dump() for each in self.features}
         # The conversation has the message, and its records have the arguments.
         elsewhere: Any = {"answer": {"message": True, "prepared": {"__all__": {"arguments"}}}}
         conversation = self.conversation.dump(self.run_id)
@@ -281,7 +281,7 @@ class RunningAgent:
 
     def pinned(self, feature: Feature, kind: type[Result]) -> Result | None:
         """What was pinned for a feature when the turn opened; None if the agent is declared without it."""
-        facts = self.facts.features.get(feature.name())
+        facts = self.facts.features.get(feature.feature)
         return None if facts is None else kind.model_validate(facts)
 
     def with_method(self, name: str) -> Iterator[Feature]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from mulligan.foreign_results import ForeignResults
 from mulligan.values import Decision, ToolCall
@@ -29,6 +30,11 @@ class StepCall:
         after_untrusted: Whether what makes it had read a result that others may have written, in the same step.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
         waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
+        pinned: What the options of its tool have pinned, by the names of their features.
+        timeout: Seconds for which it waits for a person; None: no limit. A feature may set it.
+        reminder: Seconds after which that is reported; None: never. A feature may set it.
+        is_request_written: Whether there is a span of the request to a person, if the model's call asks one.
+        handed_down: Fields of the input of the run that it starts, if its tool is an agent. Features may set them before.
         foreign_results: The untrusted results that whoever approves it is shown.
         request: The input of its activity, as soon as the call runs. Features may change it before.
     """
@@ -43,11 +49,17 @@ class StepCall:
     after_untrusted: bool = False
     is_stopped: bool = False
     waits_for: Literal["approval", "question"] | None = field(init=False)
+    pinned: Mapping[str, Any] = field(init=False)
+    timeout: float | None = None
+    reminder: float | None = None
+    is_request_written: bool = True
+    handed_down: Mapping[str, Any] = field(default_factory=dict)
     foreign_results: ForeignResults | None = None
     request: CallTool | None = None
 
     def __post_init__(self) -> None:
         self.waits_for = self.prepared.waits_for
+        self.pinned = self.facts.features if self.facts is not None else {}
 
     @property
     def role(self) -> str | None:

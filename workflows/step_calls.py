@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
@@ -22,12 +23,13 @@ from mulligan.workflows.tool_activity import call_tool
 
 
 class StepCalls:
-    """Runs the calls of an agent's open step."""
+    """Runs the calls of an agent's open step. `tasks`: what features do for them, whatever is cancelled."""
 
     def __init__(self, agent: RunningAgent) -> None:
         assert agent.open_step is not None
         self._agent, self._step = agent, agent.open_step
         self._calls = [*_calls(agent, agent.open_step)]
+        self.tasks: list[asyncio.Task[Any]] = []
         agent.calls, agent.step_calls = [*self._calls], self
         self._run_call = agent.around("run_call", self._call_tool)
 
@@ -109,8 +111,7 @@ class StepCalls:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for feature in self._agent.linked("calls_failed"):
-            await feature.calls_failed()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def add(
         self, of: StepCall, calls: Iterable[tuple[ToolCall, PreparedCall]], *, after_untrusted: bool

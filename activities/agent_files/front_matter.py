@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from mulligan.agent import ClientInstructions
 from mulligan.endpoint_model import Model
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
@@ -89,10 +89,7 @@ def _in_file(hint: Any) -> Any:
 
 
 FEATURES_IN_FILES: Mapping[str, type[AgentFeature]] = {
-    name: kind
-    for module in parts("features")
-    for name, kind in vars(module).items()
-    if inspect.isclass(kind) and issubclass(kind, AgentFeature) and kind.in_files
+    kind.__name__: kind for each in OWN if (kind := each.agent) is not None and kind.in_files
 }
 """The features whose options a file may set, by the names of their classes."""
 FeatureOptions = create_model(

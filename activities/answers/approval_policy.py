@@ -1,4 +1,4 @@
-"""Ask a tool's `needs_approval` what a call needs before it may run with certain arguments. Nothing else reads that option.
+"""Ask a tool's policy what a call needs before it may run with certain arguments. Nothing else does.
 
 It is asked with the arguments of the model, and again with those that a person has edited.
 """
@@ -37,10 +37,10 @@ async def approval_need(
     tool: Tool, runtime: ToolRuntime, arguments: JsonValue, context: ToolContext, limit: float
 ) -> ApprovalNeed:
     """What a call with these valid arguments needs. A policy that fails, or exceeds `limit` seconds, denies."""
-    if not callable(tool.needs_approval):
-        return _need(tool.needs_approval)
+    if not callable(tool.traits.policy):
+        return _need(tool.traits.policy)
     try:
-        need: ApprovalNeed = await runtime.ask(tool.needs_approval, (arguments, context), limit=limit, read=_need)
+        need: ApprovalNeed = await runtime.ask(tool.traits.policy, (arguments, context), limit=limit, read=_need)
     except TooManyThreads as error:
         return _denied(f"{error}")
     except TookTooLong as error:
@@ -61,4 +61,4 @@ def _need(needed: Any) -> ApprovalNeed:
 
 
 def _denied(how: str) -> ApprovalNeed:
-    return ApprovalNeed(denied=truncated(f"its needs_approval {how}")[:LONGEST_REASON])
+    return ApprovalNeed(denied=truncated(f"its policy {how}")[:LONGEST_REASON])

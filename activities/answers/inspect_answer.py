@@ -248,9 +248,9 @@ class _Inspection:
     @cached_property
     def _hidden(self) -> set[str]:
         """The tools that were not in the request."""
-        if not self.tools.definition.on_demand:
+        if not self.tools.definition.unseen:
             return set()
-        return {*self.tools.definition.on_demand} - {tool.name for tool in self.sent().tools}
+        return {*self.tools.definition.unseen} - {tool.name for tool in self.sent().tools}
 
     @cached_property
     def _duplicates(self) -> set[int]:
@@ -349,13 +349,13 @@ class _Inspection:
         tool = self.tools.find(call.name)
         assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        target = Target(tool.name, tool.arguments, is_hidden=tool.on_demand and tool.name in self._hidden)
+        target = Target(tool.name, tool.arguments, is_hidden=tool.traits.is_unseen and tool.name in self._hidden)
         run_fixer = self.functions.fixer_of(call)
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
         prepared = _valid_call(valid, **await self.functions.check_approval(tool, call, valid.arguments))
-        # A call of a `once` tool may be excluded, and then nobody is asked: `record_decision` writes its request's span.
-        if prepared.waits_for is None or tool.once:
+        # Where perhaps nobody is asked, `record_decision` writes the request's span.
+        if prepared.waits_for is None or tool.traits.may_be_settled:
             return CallFinding(prepared)
         kind, request, telemetry = prepared.waits_for, self.request, self.services.telemetry
         record = partial(telemetry.record_request, request.where, call, step=request.step, kind=kind, at=time.time())

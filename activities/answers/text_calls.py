@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -30,10 +30,9 @@ class TextCalls(Protocol):
 
 
 @cache
-def _by_feature() -> Mapping[str, Any]:
+def _by_feature() -> Mapping[str, TextCalls]:
     """Loaded when it is needed: a feature's module may import what needs this one."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in parts("activities")}
-    return {name: module for name, module in modules.items() if hasattr(module, "read_calls")}
+    return {each.name: calls for each in OWN if (calls := each.text_calls) is not None}
 
 
 def text_calls_of(agent: Agent) -> TextCalls | None:

@@ -1,4 +1,4 @@
-"""Run the functions of users that decide on the calls of one answer: fixers, second models, the guard, `needs_approval`."""
+"""Run the functions of users that decide on the calls of one answer: fixers, second models, the guard, policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER_LIMIT = 100.0
 """Seconds for all functions that run on one answer. The workflow allows the activity 120 seconds beyond the model's own
 time, and an answer that is lost with its activity must be paid for again."""
 FIXER_LIMIT, GUARD_LIMIT = 10.0, 10.0
-"""Seconds for one `fix` or `repair`, and for one `guard` or `needs_approval`: the model's answer waits for it."""
+"""Seconds for one `fix` or `repair`, and for one `guard` or policy: the model's answer waits for it."""
 
 
 @dataclass
@@ -70,9 +70,9 @@ class UserFunctions:
         """What a valid call waits for from a person, as fields of its PreparedCall.
 
         Raises:
-            ToolExecutionError: of kind `denied`: the tool's `needs_approval` failed.
+            ToolExecutionError: of kind `denied`: the tool's policy failed.
         """
-        if tool.asks_person:
+        if tool.traits.is_question:
             return {"waits_for": "question"}
         limit = self._seconds_left(GUARD_LIMIT)
         need = await approval_need(tool, self.services.runtime, arguments, self._context(call), limit)

@@ -41,4 +41,4 @@ class WrittenCalls:
         tool = self.tools.find(name)
         if tool is None:
             return name not in self.tools.names
-        return bool(tool.needs_approval or tool.asks_person or tool.deferred or tool.consequential)
+        return tool.traits.ends_elsewhere or tool.traits.asks_first

@@ -19,6 +19,7 @@ from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.client.callback_tokens import call_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
+from mulligan.features.deferred import DeferredOption
 from mulligan.schema.error_text import type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, SettleDeferred
@@ -89,7 +90,8 @@ class SettleDeferredActivities:
             agent = await served_agent(services, request.where)
             if agent.is_of_run:  # what runs elsewhere must not go on because a list of tools failed once
                 raise ApplicationError(f"The tool {request.call.name!r} is not among the tools of the run now.")
-        if tool is None or tool.on_cancel is None:
+        end = None if tool is None else tool.option(DeferredOption).on_cancel
+        if tool is None or end is None:
             return
         async with heartbeating() as heartbeat:
             call = call_of(request.where, request.workflow_id, request.call.id)
@@ -108,7 +110,7 @@ class SettleDeferredActivities:
                 heartbeat=heartbeat.send_details,
             )
             context = replace(context, callback_token=await services.callback_tokens.seal(call))
-            await services.runtime.ask(tool.on_cancel, (_value(request.text), context), limit=CANCEL_LIMIT)
+            await services.runtime.ask(end, (_value(request.text), context), limit=CANCEL_LIMIT)
 
     async def _text(self, request: SettleDeferred, tool: Tool | None) -> str:
         """The result as the model reads it.
@@ -120,7 +122,7 @@ class SettleDeferredActivities:
         reason = f": {request.reason}" if request.reason else "."
         match request.end:
             case "result":
-                if tool is not None and tool.result_type is not None:
+                if tool is not None and tool.traits.returns is not None:
                     await self._validate(request, tool)
                 return render(request.result)
             case "error":
@@ -147,9 +149,9 @@ class SettleDeferredActivities:
         name = tool.name
         source: Exception
         try:
-            validate = TypeAdapter(tool.result_type).validate_json
+            validate = TypeAdapter(tool.traits.returns).validate_json
             given = (json.dumps(request.result),)
-            await self.services.runtime.ask(validate, given, limit=VALIDATE_LIMIT, of=tool.result_type)
+            await self.services.runtime.ask(validate, given, limit=VALIDATE_LIMIT, of=tool.traits.returns)
             return
         except ValidationError as error:
             source, faults = error, _faults(error)

@@ -28,7 +28,7 @@ from mulligan.schema.json_schema import schema_validator
 from mulligan.schema.schema_arguments import ANY_OBJECT, SchemaArguments, validator_of
 from mulligan.schema.schema_cost import check_size, is_cheap
 from mulligan.schema.tool_schema import checkable_schema, provider_schema
-from mulligan.tool import Tool, ToolContext, ToolError
+from mulligan.tool import Tool, ToolContext, ToolError, feature_options
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.questions import Questions
 
@@ -131,7 +131,7 @@ class McpServers:
         listings = await asyncio.gather(*(self.list_tools(server) for server in agent.mcp))
         names: set[str] = set()
         most_bytes = STORED_DEFINITION_BYTES if stored else MAX_DEFINITION_BYTES
-        seen = sum(not tool.on_demand for tool in agent.listed_tools) + (FOUND_ROOM if agent.finds_tools else 0)
+        seen = sum(not tool.traits.is_unseen for tool in agent.listed_tools) + (FOUND_ROOM if agent.finds_tools else 0)
         room = {False: [MAX_TOOLS - seen, MAX_DEFINITION_BYTES], True: [MAX_ON_DEMAND, most_bytes]}
         for server, listing in zip(agent.mcp, listings, strict=True):
             if isinstance(listing, Exception):
@@ -140,7 +140,7 @@ class McpServers:
                     "do without them, and say so where it matters."
                 )
                 continue
-            left_out, left = 0, room[server.on_demand]
+            left_out, left = 0, room[server.traits.is_unseen]
             for original, tool, checked_by in listing.tools:
                 length = len(tool.model_dump_json().encode()) + (len(json.dumps(checked_by)) if checked_by else 0)
                 if tool.name in names:
@@ -194,18 +194,13 @@ class McpServers:
             retry_on=(McpUnavailable,),
             fix=None,
             handle_errors=server.handle_errors,
-            needs_approval=server.needs_approval_for(original),
-            approval_timeout=_delta(server.approval_timeout),
-            once=server.once_for(original),
-            asks_person=False,
             task_queue=None,
             queue_timeout=timedelta(hours=1),
             max_result_chars=server.max_result_chars,
             local=False,
             arguments=self._arguments(definition, checked_by) if definition else ANY_OBJECT,
-            on_demand=server.on_demand,
             trust=server.trust,
-            consequential=server.is_consequential(original),
+            **feature_options(server.options_of(original)),
             mcp_server=server.name,
             asks=server.questions,
         )
@@ -303,8 +298,8 @@ def _longest_call(server: McpServer) -> float:
     """
     asking = 0.0
     if server.questions:
-        timeout = server.approval_timeout
-        asking = LONGEST_QUESTION if timeout is None else min(LONGEST_QUESTION, seconds(timeout))
+        timeout = server.person_timeout
+        asking = LONGEST_QUESTION if timeout is None else min(LONGEST_QUESTION, timeout)
     return seconds(server.timeout) + seconds(server.start_timeout) + asking
 
 

@@ -20,7 +20,7 @@ SEARCH_CALL = "tool_search_call"
 
 
 def deferred_tools(
-    tools: Sequence[Mapping[str, Any]], on_demand: ToolsOnDemand, write: Callable[[ToolDefinition], dict[str, Any]]
+    tools: Sequence[Mapping[str, Any]], unseen: ToolsOnDemand, write: Callable[[ToolDefinition], dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The tools of a request with those on demand deferred, in their own order, after the others.
 
@@ -29,14 +29,14 @@ def deferred_tools(
 
     Args:
         tools: The tools as the API wants them, without those that were not found.
-        on_demand: The tools on demand.
+        unseen: The tools on demand.
         write: Writes a tool as the API wants it.
     """
-    loaded = {name for names in on_demand.finds.values() for name in names}
-    names = {tool.name for tool in on_demand.tools}
+    loaded = {name for names in unseen.finds.values() for name in names}
+    names = {tool.name for tool in unseen.tools}
     plain = [dict(tool) for tool in tools if tool.get("name") not in names or tool.get("name") not in loaded]
     at_once = {tool.get("name") for tool in plain}
-    deferred = [{**write(tool), "defer_loading": True} for tool in on_demand.tools if tool.name not in at_once]
+    deferred = [{**write(tool), "defer_loading": True} for tool in unseen.tools if tool.name not in at_once]
     return [*plain, *deferred]
 
 
@@ -47,7 +47,7 @@ def with_references(request: Request, encode: Callable[[Message], list[Any]]) ->
         request: The request.
         encode: The provider's function that has encoded its messages.
     """
-    finds = request.on_demand.finds if request.on_demand else {}
+    finds = request.unseen.finds if request.unseen else {}
     replaced: dict[Any, str] = {}
     for message in request.messages:
         names = finds.get(message.call_id) if isinstance(message, ToolMessage) else None
@@ -60,7 +60,7 @@ def with_references(request: Request, encode: Callable[[Message], list[Any]]) ->
 
 
 def with_searches(
-    items: Sequence[str], on_demand: ToolsOnDemand, write: Callable[[ToolDefinition], dict[str, Any]]
+    items: Sequence[str], unseen: ToolsOnDemand, write: Callable[[ToolDefinition], dict[str, Any]]
 ) -> list[str]:
     """OpenAI's items of a conversation, with calls of `find_tools` as searches for tools, whose results have the tools.
 
@@ -68,11 +68,11 @@ def with_searches(
 
     Args:
         items: The items, as JSON.
-        on_demand: The tools on demand.
+        unseen: The tools on demand.
         write: Writes a tool as the API wants it.
     """
-    tools = {tool.name: {**write(tool), "defer_loading": True} for tool in on_demand.tools}
-    finds = {legal_id(call_id): names for call_id, names in on_demand.finds.items()}
+    tools = {tool.name: {**write(tool), "defer_loading": True} for tool in unseen.tools}
+    finds = {legal_id(call_id): names for call_id, names in unseen.finds.items()}
     searches: set[str] = set()
     written: list[str] = []
     texts: list[str] = []

@@ -35,7 +35,7 @@ class PlainProperties:
     @classmethod
     def of(cls, request: Request) -> PlainProperties:
         """Those of the tools of a request. Most have none."""
-        tools = [*request.definition.tools, *(request.on_demand.tools if request.on_demand else ())]
+        tools = [*request.definition.tools, *(request.unseen.tools if request.unseen else ())]
         found = ((tool.name, _plain_names({*_properties(tool.parameters)})) for tool in tools)
         return cls({name: names for name, names in found if names})
 
@@ -43,12 +43,12 @@ class PlainProperties:
         """The request with the plain names, in its tools and in its conversation's calls."""
         if not self.sent:
             return request
-        tools, on_demand = list(map(self._tool, request.definition.tools)), request.on_demand
+        tools, unseen = list(map(self._tool, request.definition.tools)), request.unseen
         return replace(
             request,
             definition=request.definition.model_copy(update={"tools": tools}),
             items=[self._item(item) for item in request.items],
-            on_demand=replace(on_demand, tools=list(map(self._tool, on_demand.tools))) if on_demand else None,
+            unseen=replace(unseen, tools=list(map(self._tool, unseen.tools))) if unseen else None,
         )
 
     def reply(self, reply: Reply) -> Reply:

@@ -85,7 +85,7 @@ class Request:
     """Called, where `on_text` is set, with each piece of a call, as the model writes it."""
     written: Written = field(default_factory=Written)
     """A provider that streams adds what arrives."""
-    on_demand: ToolsOnDemand | None = None
+    unseen: ToolsOnDemand | None = None
     """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
     ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
     adapted: Sequence[str] = ()

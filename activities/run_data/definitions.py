@@ -115,7 +115,7 @@ class Definitions:
         )
         seen = len(rest.model_dump_json().encode())
         problem = f'"agent" is "{agent}", whose instructions and tools take {len(written):,} bytes; '
-        has_others = bool(definition.on_demand or definition.hidden)
+        has_others = bool(definition.unseen or definition.hidden)
         if self._contents is None and has_others:
             raise InvalidRunInputError(
                 f"{problem}a run can carry {DEFINITION_BYTES:,} without a content storage. Set MULLIGAN_CONTENT_DIR, or "
@@ -153,8 +153,10 @@ def define(
     tools += offered.definitions
     hidden = [_hidden(agent, tool) for tool in tools if agent.hides(tool.name)]
     tools = _described(agent, [tool for tool in tools if not agent.hides(tool.name)], hidden)
-    on_demand = [
-        tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.on_demand and not agent.hides(tool.name)
+    unseen = [
+        tool.name
+        for tool in (*agent.listed_tools, *offered.tools)
+        if tool.traits.is_unseen and not agent.hides(tool.name)
     ]
     output = None
     if (answers := agent.declared_output) is not None:
@@ -169,9 +171,9 @@ def define(
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
     text_calls = text_calls_of(agent)
-    seen = [tool for tool in tools if tool.name not in on_demand]
+    seen = [tool for tool in tools if tool.name not in unseen]
     tools_in_text = text_calls.describe(seen) if text_calls is not None else ""
-    of_features = (each.instructions() for each in agent.all_features)
+    of_features = (each.needs([model]).instructions() for each in agent.all_features)
     texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
     hosted = [ProviderToolDefinition(provider=each.provider, tool=dict(each.tool)) for each in agent.provider_tools]
@@ -182,7 +184,7 @@ def define(
         output=output,
         mcp=offered.originals,
         mcp_schemas=offered.schemas,
-        on_demand=on_demand,
+        unseen=unseen,
         provider_tools=hosted,
         settings=shown_settings(agent.model_settings),
     )
@@ -198,11 +200,11 @@ def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
 
 def _described(agent: Agent, tools: Sequence[ToolDefinition], hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
     """The tools that the model sees: those of features with descriptions that tell of the tools that these hide."""
-    texts: dict[str | None, str] = {
-        feature.name: feature.describe([each for each in hidden if feature.hides(each.name)])
-        for feature in agent.all_features
+    described = {
+        tool.name: others.describe([each for each in hidden if others.hides(each.name)])
+        for tool in agent.feature_tools
+        if (others := tool.calls_others) is not None
     }
-    described = {tool.name: text for tool in agent.feature_tools if (text := texts[tool.feature])}
     return [tool.model_copy(update={"description": described.get(tool.name, tool.description)}) for tool in tools]
 
 

@@ -27,7 +27,7 @@ def _has_media(hint: Any) -> bool:
 
 
 def result_schema(tool: Tool) -> dict[str, Any] | None:
-    """The JSON schema of a tool's result: of its `result_type`, or of what its function says that it returns; None where
+    """The JSON schema of a tool's result: as its option says, or of what its function says that it returns; None where
     neither is a type that says something.
     """
     if isinstance(tool, AgentTool) and tool.output is not None:
@@ -35,7 +35,7 @@ def result_schema(tool: Tool) -> dict[str, Any] | None:
     if isinstance(tool, AgentTool) and tool.agent.declared_output is not None:
         return tool.agent.declared_output.whole.schema
     try:
-        result = tool.result_type or get_type_hints(plain_function(tool.function)).get("return")
+        result = tool.traits.returns or get_type_hints(plain_function(tool.function)).get("return")
         schema = None if result in (None, Any, object) else TypeAdapter(replace_typed_dicts(result)).json_schema()
         if schema:
             schema_validator(schema)

@@ -1,4 +1,4 @@
-"""The `ToolContext` of a call: for its tool, its guard, and its `needs_approval` function."""
+"""The `ToolContext` of a call: for its tool, its guard, and its policy."""
 
 from __future__ import annotations
 

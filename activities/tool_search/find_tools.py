@@ -50,7 +50,7 @@ class FindToolsActivity:
         return ToolOutcome(text=text, attempts=info.attempt)
 
     def _find(self, definition: Definition, request: FindTools, query: str) -> str:
-        hidden = {*definition.on_demand}
+        hidden = {*definition.unseen}
         tools = {tool.name: tool for tool in definition.tools if tool.name in hidden}
         index = self._indexes.get(request.definition)
         if index is None:

@@ -26,9 +26,9 @@ def prepare_request(draft: RequestDraft, said: JsonValue) -> RequestDraft:
 
     The results of searches stay as they are: a provider that defers tools reads them. `said`: what the workflow says.
     """
-    definition, hidden = draft.definition, {*draft.definition.on_demand}
-    on_demand = {tool.name: tool for tool in definition.tools if tool.name in hidden}
-    found = [on_demand[name] for name in SearchState.model_validate(said).found if name in on_demand]
+    definition, hidden = draft.definition, {*draft.definition.unseen}
+    unseen = {tool.name: tool for tool in definition.tools if tool.name in hidden}
+    found = [unseen[name] for name in SearchState.model_validate(said).found if name in unseen]
     visible = definition.visible_tools
     visible += found[-max(MOST_AT_ONCE, MOST_TOOLS - len(visible)) :]
     finds: dict[str, list[str]] = {}
@@ -36,10 +36,10 @@ def prepare_request(draft: RequestDraft, said: JsonValue) -> RequestDraft:
     for index, message in enumerate(draft.messages):
         if (names := names_in(message)) is not None:
             results.add(index)
-            finds[getattr(message, "call_id", "")] = [name for name in names if name in on_demand]
+            finds[getattr(message, "call_id", "")] = [name for name in names if name in unseen]
     return replace(
         draft,
-        definition=definition.model_copy(update={"tools": visible, "on_demand": []}),
-        on_demand=ToolsOnDemand(list(on_demand.values()), finds) if on_demand else None,
+        definition=definition.model_copy(update={"tools": visible, "unseen": []}),
+        unseen=ToolsOnDemand(list(unseen.values()), finds) if unseen else None,
         fixed=draft.fixed | results,
     )

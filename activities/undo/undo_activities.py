@@ -20,6 +20,7 @@ from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.agent import Agent
 from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.client.undo.undo import calls_to_undo, check_not_gone_on, read_executed
+from mulligan.features.undo import UndoOption
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import schema_validator
@@ -155,7 +156,7 @@ class UndoActivities:
                 "tool_gone",
                 f"There is no tool `{call.name}` any more; it was not undone. Serve it again, and undo again.",
             )
-        if tool.undo is None:
+        if tool.option(UndoOption).undo is None:
             raise _NotUndone("tool_gone", f"The tool `{call.name}` has no undo any more; it was not undone.")
         return agent, tool
 
@@ -175,6 +176,8 @@ class UndoActivities:
             _NotUndone: it was not called, or failed.
         """
         services, info = self.services, activity.info()
+        undo = tool.option(UndoOption).undo
+        assert undo is not None
         result = await asyncio.to_thread(_checked_result, tool, values)
         made = ToolCall(id=call.call_id, name=call.name, arguments="")
         context = tool_context(
@@ -193,11 +196,8 @@ class UndoActivities:
         number = int((info.workflow_id or "0").rpartition("-")[2])
         limit = tool.timeout.total_seconds()
         with services.telemetry.undo(where, made, step=call.step, attempt=info.attempt, number=number):
-            assert tool.undo is not None
             try:
-                await services.runtime.run(
-                    tool.undo, (values.arguments, result, context), limit=limit, read=lambda _: None
-                )
+                await services.runtime.run(undo, (values.arguments, result, context), limit=limit, read=lambda _: None)
             except BaseException as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

@@ -30,8 +30,10 @@ SHORT_NAMES = {
     "GivenParts": "list[Part]",
     "Prompt": "str | list[Part]",
     "TextPart": "Text",
+    "FeatureParts": "FeatureParts",
 }
-"""Names that the source gives to a type of Python or Temporal, and what the reference shows instead."""
+"""Names that the source gives to a type of Python or Temporal, and what the reference shows instead. docs/features.md has
+`FeatureParts`."""
 
 
 @cache

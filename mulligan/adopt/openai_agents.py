@@ -127,7 +127,7 @@ def _reasons_of_tool(tool: Any) -> Iterator[str]:
     elif not isinstance(tool, _HOSTED):
         yield f"Its tool {tool.name!r} is a {type(tool).__name__}, which Mulligan does not run: use a function."
     elif isinstance(tool, sdk.HostedMCPTool) and tool.on_approval_request is not None:
-        yield "Its HostedMCPTool has on_approval_request: use an MCP server of the agent, with needs_approval."
+        yield "Its HostedMCPTool has on_approval_request: use an MCP server of the agent whose calls need approval."
 
 
 def _reasons_of_handoff(handoff: sdk.Handoff[Any, Any]) -> Iterator[str]:

@@ -8,11 +8,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.mcp import MAX_NAME_CHARS, McpServer
 from mulligan.policy import Mistake
@@ -83,17 +84,17 @@ def guardrails(agent: str, **options: Any) -> list[AgentFeature]:
     """
     if not any(options[each] for each in ("input", "output", "validators") if each in options):
         return []
-    module = next((each for each in parts("features") if each.__name__.endswith(".guardrails")), None)
-    if module is None:
+    kind = next((each.agent for each in OWN if each.name == "guardrails"), None)
+    if kind is None:
         raise DeclarationError(
             f"adopt: agent {agent!r} has guardrails or validators, which need the feature 'guardrails': it is not installed."
         )
-    feature: AgentFeature = module.Guardrails(**options)
-    return [feature]
+    return [kind(**options)]
 
 
 def again(text: str) -> Exception:
     """The exception by which a validator wants another answer; the model reads the text."""
-    module = next(each for each in parts("features") if each.__name__.endswith(".guardrails"))
-    refused: Exception = module.AnswerAgain(text)
+    kind = next(each.agent for each in OWN if each.name == "guardrails")
+    assert kind is not None
+    refused: Exception = import_module(kind.__module__).AnswerAgain(text)
     return refused

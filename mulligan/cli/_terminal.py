@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typer.core import TyperGroup
 
+from mulligan.features import loaded_parts
 from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -168,6 +169,15 @@ class Commands(TyperGroup):
                 raise
             fail(sentence)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, those of the features of loaded modules at the end."""
+        own = super().list_commands(ctx)
+        return own if ctx.parent else [*own, *(name for name in _loaded_commands() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command. Modules are loaded only for a name that is none of Mulligan's own."""
+        return super().get_command(ctx, cmd_name) or (None if ctx.parent else _loaded_commands().get(cmd_name))
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command, also one of a group below."""
         try:
@@ -178,6 +188,18 @@ class Commands(TyperGroup):
             if not (sentence := _sentence_of(error)):
                 raise
             fail(sentence)
+
+
+def _loaded_commands() -> dict[str, Any]:
+    """The commands that features of the modules of `MULLIGAN_LOAD` add, by their names."""
+    added = CommandApp()
+    for parts in loaded_parts():
+        for each in parts.commands or ():
+            added.command()(each)
+    if not added.registered_commands:
+        return {}
+    added.callback()(lambda: None)  # so that one command is a group as well
+    return dict(typer.main.get_group(added).commands)
 
 
 def _usage_sentence(error: Exception) -> str:

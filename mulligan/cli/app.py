@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -36,7 +36,7 @@ from mulligan.cli.start import start
 from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
-from mulligan.features import parts
+from mulligan.features import OWN
 
 app = CommandApp(
     cls=Commands,
@@ -48,6 +48,7 @@ app = CommandApp(
 )
 _NAMES = {"list_runs": "list", "evaluate": "eval"}
 """The names of commands whose functions would hide something of Python's."""
+_OF_FEATURES: list[Any] = [each for parts in OWN for each in parts.commands or ()]
 for each in (
     *(
         demo,
@@ -68,7 +69,7 @@ for each in (
         deny,
         answer,
     ),
-    *(send, stop, cancel, agents, serve, codec_server, *(each for part in parts("cli") for each in part.COMMANDS)),
+    *(send, stop, cancel, agents, serve, codec_server, *_OF_FEATURES),
 ):
     app.command(_NAMES.get(each.__name__))(each)
 app.add_typer(schedule, name="schedule")

@@ -46,7 +46,7 @@ async def approve(
 
     Examples: `mulligan approve my-run`, `mulligan approve my-run --edit`, `mulligan approve my-run call_7 --remember`
 
-    Exit code: 0 approved; 1 not confirmed (the call still waits), or denied by the tool's `needs_approval`, which is asked
+    Exit code: 0 approved; 1 not confirmed (the call still waits), or denied by the tool's policy, which is asked
     again about other arguments; 2 no such run, or no such call waits.
     """
     from mulligan.wire.updates import DECIDE

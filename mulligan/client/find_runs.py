@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO, USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
@@ -114,7 +114,7 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     """The query in Temporal's language."""
     # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
     # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    unlisted = (AGENTS_WORKFLOW, *(each for part in parts("wire") for each in getattr(part, "UNLISTED", ())))
+    unlisted = (AGENTS_WORKFLOW, *all_words().unlisted)
     conditions = ['ExecutionStatus != "ContinuedAsNew"', *(f'WorkflowType != "{each}"' for each in unlisted)]
     if not query.sub_agents:
         conditions.append("ParentWorkflowId IS NULL")

@@ -22,7 +22,7 @@ from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.live_pace import FASTEST, LivePace
 from mulligan.client.read_run import NO_WORKER_STATUSES, chain_pages, query_of_chain, query_run, wait_for_end
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.schema.cut_text import beginning
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import (
@@ -54,7 +54,7 @@ _MAX_WAIT, _MAX_WAIT_FOR_TEXT, _MAX_WAIT_FOR_PROGRESS = 60.0, 2.0, 5.0
 that a model begins to write, or that a tool reports its progress."""
 MOST_REPORT_CHARS = 2_000
 """Characters of a call's progress in an event."""
-_WITH_LIVE_TEXT = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "LIVE_TEXT_ACTIVITIES", ()))}
+_WITH_LIVE_TEXT = {CALL_MODEL, *all_words().model_calls}
 """The activities that report what a model writes."""
 _PACE = LivePace(0.5, FASTEST)
 """Of all followers of this process that have no pace of their own."""

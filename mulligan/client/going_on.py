@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecutionDescription
 
 from mulligan.client.run_state import ResumeError
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.once import OnceCall
 from mulligan.run_input import RunInput
 from mulligan.values import Message
+
+
+class GoesOn(NamedTuple):
+    """What a feature has to say before a run goes on from another one: `check` and `still_holds`, as the functions below."""
+
+    check: Callable[..., Awaitable[int]]
+    still_holds: Callable[..., Awaitable[tuple[Sequence[OnceCall], Sequence[Message], int]]]
 
 
 async def check_going_on(client: Client, described: WorkflowExecutionDescription) -> int:
@@ -23,9 +31,8 @@ async def check_going_on(client: Client, described: WorkflowExecutionDescription
         RPCError: Temporal does not answer.
     """
     undos = 0
-    for part in parts("client"):
-        if hasattr(part, "CHECK_GOING_ON"):
-            undos += await part.CHECK_GOING_ON(client, described)
+    for each in _of_features():
+        undos += await each.check(client, described)
     return undos
 
 
@@ -73,8 +80,11 @@ async def what_still_holds(
         RPCError: Temporal does not answer.
     """
     undos = 0
-    for part in parts("client"):
-        if hasattr(part, "WHAT_STILL_HOLDS"):
-            once, messages, number = await part.WHAT_STILL_HOLDS(client, described, once, messages, before)
-            undos += number
+    for each in _of_features():
+        once, messages, number = await each.still_holds(client, described, once, messages, before)
+        undos += number
     return [*once], [*messages], undos
+
+
+def _of_features() -> list[GoesOn]:
+    return [goes_on for each in OWN if (goes_on := each.goes_on) is not None]

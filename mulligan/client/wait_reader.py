@@ -27,7 +27,7 @@ from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.read_run import ask_once
 from mulligan.client.served_agents import without_tag
 from mulligan.client.sub_runs import open_children
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.schema.cut_text import beginning
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -54,7 +54,7 @@ SHOWN_SUB_RUNS = 3
 """Sub-runs that the sentence for people describes."""
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
-    "model": (CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "MODEL_ACTIVITIES", ()))),
+    "model": (CALL_MODEL, *all_words().model_calls),
     "tool": (CALL_TOOL,),
     "worker": (OPEN_RUN,),
 }

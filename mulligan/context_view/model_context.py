@@ -138,7 +138,7 @@ def _context(sent: SentCall, definition: Definition, messages: list[Message], fo
         messages=list(draft.messages),
         settings=settings_of(settings, model.provider),
         output=draft.definition.output,
-        deferred=[tool.name for tool in draft.on_demand.tools if tool.name not in visible] if draft.on_demand else [],
+        deferred=[tool.name for tool in draft.unseen.tools if tool.name not in visible] if draft.unseen else [],
         cleared=_cleared(messages, draft),
         compacted=[0] if "summary" in fork.conversation else [],
     )

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from mulligan.context_view.model_calls import model_calls
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.wire.model_call import CALL_MODEL, ModelCall
 
-_ACTIVITIES = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ()))}
+_ACTIVITIES = {CALL_MODEL, *all_words().activities}
 """Activities whose input may be a model call: the feature that carries a call out has an activity of its own for it."""
 
 

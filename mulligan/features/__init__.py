@@ -1,46 +1,102 @@
 """The features of agents: their names in one list, and how each is declared (`Agent(features=[…])`)."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
+from itertools import chain
+from typing import TYPE_CHECKING
 
-FEATURES = (
-    "handoffs",
-    "recorded_tools",
-    "once",
-    "guarded",
-    "rules",
-    "approvals",
-    "deferred",
-    "server_questions",
-    "sub_agents",
-    "tool_search",
-    "skills",
-    "code_mode",
-    "budgets",
-    "clearing",
-    "compaction",
-    "guardrails",
-    "fallback",
-    "background",
-    "batch",
-    "calls_in_text",
-    "undo",
-    "experiments",
+from mulligan.features.feature_parts import FeatureParts, FeatureWords
+
+if TYPE_CHECKING:
+    from mulligan.features.tool_option import ToolOption
+
+OWN = (
+    FeatureParts("handoffs", "agent workflow activities words"),
+    FeatureParts("recorded_tools", "workflow activities words"),
+    FeatureParts("once", "option workflow"),
+    FeatureParts("guarded", "agent option workflow"),
+    FeatureParts("rules", "workflow workflows activities commands paths pages"),
+    FeatureParts("approvals", "agent option workflow"),
+    FeatureParts("deferred", "option workflow activities words commands paths"),
+    FeatureParts("server_questions", "workflow"),
+    FeatureParts("sub_agents", "workflow activities words"),
+    FeatureParts("tool_search", "agent option workflow activities request words"),
+    FeatureParts("skills", "agent"),
+    FeatureParts("code_mode", "agent workflow activities words"),
+    FeatureParts("budgets", "workflow workflows spending words commands"),
+    FeatureParts("clearing", "workflow request", agent="ClearToolResults"),
+    FeatureParts("compaction", "agent workflow activities words"),
+    FeatureParts("guardrails", "agent workflow activities words"),
+    FeatureParts("fallback", "workflow"),
+    FeatureParts("background", "agent workflow activities words paths"),
+    FeatureParts("batch", "agent workflow workflows activities words"),
+    FeatureParts("calls_in_text", "agent text_calls"),
+    FeatureParts("undo", "option workflow workflows activities goes_on words commands paths pages"),
+    FeatureParts("experiments", "workflows activities words commands pages"),
 )
-"""The names of the features. A feature has a folder or a file of its name where it has a part (docs/features.md). They stand
-around a step, a model call and a tool call in this order: the first is the outermost."""
+"""Mulligan's own features (docs/features.md). They stand around a step, a model call and a tool call in this order: the
+first is the outermost."""
+FEATURES = tuple(each.name for each in OWN)
+"""Their names. A feature has a folder or a file of its name where it has a part."""
+LOAD = "MULLIGAN_LOAD"
+"""The variable that names the modules of a worker; commands and the door take the parts of features from them."""
 
 
-def parts(room: str) -> Iterator[ModuleType]:
-    """The modules of the features' parts in a room (`workflows`, `cli` …), in the order of the list.
+@cache
+def loaded_parts() -> tuple[FeatureParts, ...]:
+    """The features of the modules that `MULLIGAN_LOAD` names, for commands and the door. Workers know what they load."""
+    found: list[FeatureParts] = []
+    for name in filter(None, map(str.strip, os.environ.get(LOAD, "").split(","))):
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)
+        try:
+            module = import_module(name.removesuffix(".py").replace("/", "."))
+        except Exception:  # noqa: BLE001 - a worker says what is wrong with a user's module; commands go on without it
+            logging.getLogger(__name__).warning("The module %s of %s cannot be imported.", name, LOAD)
+            continue
+        found += [each for each in vars(module).values() if isinstance(each, FeatureParts) and each not in found]
+    return tuple(found)
 
-    A part is a file, or a folder with a file of the same name.
-    """
-    for name in FEATURES:
-        module = f"mulligan.{room}.{name}"
-        if (spec := find_spec(module)) is not None:
-            module = f"{module}.{name}" if spec.submodule_search_locations else module
-            if find_spec(module) is not None:
-                yield import_module(module)
+
+def installed_parts() -> tuple[FeatureParts, ...]:
+    """Mulligan's own features, and the loaded ones."""
+    return (*OWN, *loaded_parts())
+
+
+TOOL_OPTIONS: Mapping[str, str | None] = {
+    "needs_approval": "approvals",
+    "approval_timeout": "approvals",
+    "approval_reminder": "approvals",
+    "asks_person": "approvals",
+    "deferred": "deferred",
+    "deferred_timeout": "deferred",
+    "result_type": "deferred",
+    "on_cancel": "deferred",
+    "consequential": "guarded",
+    "trust": None,
+    "undo": "undo",
+    "undo_attempts": "undo",
+    "once": "once",
+    "on_demand": "tool_search",
+}
+"""The keywords that features give to `@tool`, `McpServer` and `as_tool`, with the feature of each. None: a label of results,
+which each build has."""
+
+
+@cache
+def option_classes() -> Mapping[str, type[ToolOption]]:
+    """The options of tools that the installed features have, by the features' names."""
+    return {each.name: kind for each in OWN if (kind := each.option) is not None}
+
+
+@cache
+def all_words() -> FeatureWords:
+    """The words of Mulligan's features together."""
+    said = [each.words for each in OWN if each.words is not None]
+    return FeatureWords(*(tuple(chain.from_iterable(words)) for words in zip(*said, strict=True)))

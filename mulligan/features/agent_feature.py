@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import JsonValue
 
 from mulligan.endpoint_model import Model
+from mulligan.features.feature_parts import FeatureParts
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.tool import Tool
-    from mulligan.wire.agent_facts import HiddenTool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What runs need because of a feature.
+
+    `models`: those that it calls. `instructions`: returns a text that is added to the agent's when a run opens. `storage`:
+    whether the workers need a storage for content.
+    """
+
+    models: Sequence[str | Model] = ()
+    instructions: Callable[[], str] = str
+    storage: bool = False
 
 
 class AgentFeature:
@@ -22,17 +36,12 @@ class AgentFeature:
     feature's name is that of the module.
 
     Attributes:
-        in_workflow: A subclass of `mulligan.feature.Feature`: what a feature of your own does in the workflow
-            (docs/features.md). Mulligan's own are found by their names.
-        activities: The activities of a feature of your own: functions `async def` with `@activity.defn`.
+        parts: Of what a feature of your own consists (docs/features.md).
         in_files: Whether an agent's file may have the feature, with its options (docs/agent-files.md): all of these must be
             plain values, and none may name a place outside of the worker.
-        makes_calls: Whether calls of the tools that it adds do nothing but by calls of other tools, which they make.
     """
 
-    in_workflow: ClassVar[type[Any] | None] = None
-    activities: ClassVar[Sequence[Callable[..., Any]]] = ()
-    makes_calls: ClassVar[bool] = False
+    parts: ClassVar[FeatureParts | None] = None
     in_files: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, in_files: bool = False) -> None:
@@ -41,15 +50,16 @@ class AgentFeature:
     @property
     def name(self) -> str:
         """The name in the list of features."""
-        return self.in_workflow.name() if self.in_workflow else type(self).__module__.rpartition(".")[2]
+        return self.parts.name if self.parts else type(self).__module__.rpartition(".")[2]
+
+    @classmethod
+    def implied_by(cls, agent: Agent) -> AgentFeature | None:  # noqa: ARG003
+        """The feature for an `agent` that is not declared with it, but whose tools ask for it."""
+        return None
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""
         return {}
-
-    def models(self, model: str) -> Sequence[str | Model]:
-        """The models that the feature calls beside the agent's own. `model`: the first one of the run (`provider:NAME`)."""
-        return ()
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
@@ -59,22 +69,6 @@ class AgentFeature:
         """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
         return ()
 
-    def hides(self, name: str) -> bool:
-        """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
-        return False
-
-    def describe(self, functions: Sequence[HiddenTool]) -> str:
-        """The description of the tools that it adds, where it depends on the tools that it hides: `functions`."""
-        return ""
-
-    def instructions(self) -> str:
-        """A text that is added to the instructions when a run opens."""
-        return ""
-
-    def needs_storage(self, models: Sequence[str]) -> bool:
-        """Whether the workers of a run with these `models` need a storage for content."""
-        return False
-
-    def tool_defaults(self) -> Mapping[str, float | None]:
-        """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""
-        return {}
+    def needs(self, models: Sequence[str]) -> Needs:
+        """What runs with it need beside the agent's own. `models`: the run's (`provider:NAME`)."""
+        return Needs()

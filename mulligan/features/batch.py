@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.agent_feature import AgentFeature, Needs
 from mulligan.model_name import can_be_batched
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Batch(AgentFeature, in_files=True):
             "Batch out": not can_be_batched(agent.models),
         }
 
-    def needs_storage(self, models: Sequence[str]) -> bool:
-        """Whether calls of the run's `models` are written to the storage: those that are called in batches."""
-        return can_be_batched(models)
+    def needs(self, models: Sequence[str]) -> Needs:
+        """Calls of the run's `models` are written to the storage where these are called in batches."""
+        return Needs(storage=can_be_batched(models))
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """Pin which of the run's `models` are called in batches."""

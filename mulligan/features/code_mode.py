@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,6 @@ class CodeMode(AgentFeature, in_files=True):
         timeout: Seconds, or a timedelta, of the interpreter's own time for a script; waiting for calls does not count.
     """
 
-    makes_calls = True
-    """Its tool does nothing but by the calls that scripts make."""
     tools: Sequence[Tool | str] | None = None
     max_calls: int = 200
     timeout: float | timedelta = 30
@@ -80,8 +78,8 @@ class CodeMode(AgentFeature, in_files=True):
         )
         hidden = [each for each in agent.listed_tools if self.hides(each.name)] if are_tools else []
         servers = [each for each in agent.mcp if self._hides_some(each)] if are_tools else []
-        on_demand = [each.name for each in hidden if each.on_demand]
-        on_demand += [each.name for each in servers if each.on_demand]
+        unseen = [each.name for each in hidden if each.traits.is_unseen]
+        unseen += [each.name for each in servers if each.traits.is_unseen]
         functions = [identifier(each.name) for each in hidden]
         return {
             "CodeMode needs the extra 'code' of Mulligan, which is not installed; install it: uv add 'mulligan[code]' (or: "
@@ -94,8 +92,8 @@ class CodeMode(AgentFeature, in_files=True):
             f"CodeMode: timeout is {self.timeout!r}; it must be more than 0 seconds, and at most {LONGEST_TIMEOUT:g}": (
                 not _is_time(self.timeout)
             ),
-            f"CodeMode: {', '.join(map(repr, on_demand))} cannot be on_demand: scripts call the tools that are described to "
-            "the model; leave it out of tools, or on_demand": bool(on_demand),
+            f"CodeMode: {', '.join(map(repr, unseen))} cannot be found on demand: scripts call the tools that are described "
+            "to the model; leave it out of tools, or let the model see it": bool(unseen),
             "CodeMode: two tools would have one name as Python functions; rename one": len(set(functions))
             < len(functions),
         }
@@ -106,7 +104,7 @@ class CodeMode(AgentFeature, in_files=True):
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `run_code`. `agent`: whose feature it is."""
-        return (run_code,)
+        return (replace(run_code, calls_others=self),)
 
     def hides(self, name: str) -> bool:
         """Whether a tool is called in scripts only. `name`: the tool's."""

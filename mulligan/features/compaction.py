@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from mulligan.endpoint_model import Model, model_name
-from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.agent_feature import AgentFeature, Needs
 from mulligan.model_name import SCRIPTED, ModelName
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class Compaction(AgentFeature, in_files=True):
         is_wrong = type(self.at) is not int or self.at < LEAST_AT
         return {f"Compaction: at is {self.at!r}; it must be a whole number of tokens, {LEAST_AT:,} or more": is_wrong}
 
-    def models(self, model: str) -> Sequence[str | Model]:
-        """The model that summarizes, if it is not the run's own: a script has no turn for that. `model`: the run's."""
+    def needs(self, models: Sequence[str]) -> Needs:
+        """The model that summarizes, if it is not the run's own: a script has no turn for that. `models`: the run's."""
         if self.model is not None:
-            return (self.model,)
-        return (SCRIPTED_SUMMARY,) if ModelName.parse(model).provider == SCRIPTED else ()
+            return Needs(models=(self.model,))
+        return Needs(models=(SCRIPTED_SUMMARY,) if ModelName.parse(models[0]).provider == SCRIPTED else ())
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The limit and the model that summarizes; None: the run's. `models`: the run's."""
-        others = self.models(models[0])
+        others = self.needs(models).models
         return {"at": self.at, "model": model_name(others[0]) if others else None}

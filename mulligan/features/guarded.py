@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.foreign_results import GuardAction
 
 if TYPE_CHECKING:
@@ -35,3 +36,33 @@ class Guarded(AgentFeature, in_files=True):
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What a run is guarded by, whatever its `models` are."""
         return {"action": self.action}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardedOption(ToolOption):
+    """Whether a call must not be decided by what others have written."""
+
+    consequential: bool = False
+
+    @classmethod
+    def warnings(cls, agent: Agent) -> Iterable[str]:
+        """Tell of calls that are not guarded, though the agent may read what others have written."""
+        from mulligan.agent import with_sub_agents
+
+        if agent.feature(Guarded) or not agent.may_read_untrusted:
+            return
+        # An agent that is told what its caller has read guards its own calls, if it is declared so.
+        unguarded = [each for each in with_sub_agents([agent], handoffs=True) if not each.feature(Guarded)]
+        names = [tool.name for each in unguarded for tool in each.listed_tools if tool.option(cls).consequential]
+        names += [server.name for each in unguarded for server in each.mcp if server.consequential]
+        if names:
+            yield (
+                f"{agent.source}: agent {agent.name!r} may read what others have written, and {names[0]!r} is "
+                "consequential: declare it with features=[Guarded()], or others may decide such calls "
+                "(docs/hostile-content.md)."
+            )
+
+    @property
+    def traits(self) -> Traits:
+        """A guard may ask a person about a call."""
+        return Traits(may_ask=self.consequential)

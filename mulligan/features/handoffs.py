@@ -37,6 +37,15 @@ class Handoffs(AgentFeature):
     max_depth: int
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def implied_by(cls, agent: Agent) -> Handoffs | None:
+        """The feature of an agent with `handoffs`."""
+        if not agent.handoffs:
+            return None
+        descriptions = {each.name: each.description for each in agent.handoffs if not isinstance(each, str)}
+        names, most, depth = agent.handoff_names, agent.max_handoffs, agent.max_depth
+        return Handoffs(agents=names, most=most, max_depth=depth, descriptions=descriptions)
+
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The agents by the names of their tools, and the limits. `models`: the run's."""
         targets: dict[str, JsonValue] = {transfer_tool(name): name for name in self.agents}
@@ -58,15 +67,6 @@ class Handoffs(AgentFeature):
             )
             for name in self.agents
         ]
-
-
-def implied_by(agent: Agent) -> Handoffs | None:
-    """The feature of an agent with `handoffs`."""
-    if not agent.handoffs:
-        return None
-    descriptions = {each.name: each.description for each in agent.handoffs if not isinstance(each, str)}
-    names, most, depth = agent.handoff_names, agent.max_handoffs, agent.max_depth
-    return Handoffs(agents=names, most=most, max_depth=depth, descriptions=descriptions)
 
 
 def transfer_tool(agent: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, JsonValue
 
 from mulligan.extras import require_extra
-from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.agent_feature import AgentFeature, Needs
 from mulligan.schema.open_file import open_file, read_bytes, state_of
 from mulligan.schema.well_formed import well_formed
 from mulligan.schema.yaml_fields import FileFault, find_front_matter, read_yaml
@@ -81,7 +81,11 @@ class Skills(AgentFeature):
             return {f"Skills: {str(fault).rstrip('.')}": True}
         return {}
 
-    def instructions(self) -> str:
+    def needs(self, models: Sequence[str]) -> Needs:
+        """The instructions say which skills there are, whatever the `models` are."""
+        return Needs(instructions=self._instructions)
+
+    def _instructions(self) -> str:
         """The names and descriptions of the skills."""
         listed = [f"- `{skill.name}`: {' '.join(skill.description.split())}" for skill in self._skills().values()]
         return (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import FIND_TOOLS, Tool, ToolContext, ToolError
 
@@ -35,6 +36,11 @@ class ToolSearch(AgentFeature, in_files=True):
 
     limit: int = 5
 
+    @classmethod
+    def implied_by(cls, agent: Agent) -> ToolSearch | None:
+        """The feature of an `agent` that does not name it, if one of its tools asks for it."""
+        return ToolSearch() if agent.finds_tools else None
+
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check the limit. `agent`: whose feature it is."""
         is_wrong = type(self.limit) is not int or not 1 <= self.limit <= MOST_AT_ONCE
@@ -48,7 +54,7 @@ class ToolSearch(AgentFeature, in_files=True):
         """The tool `find_tools`, if there are tools to find. `agent`: whose feature it is."""
         if not agent.finds_tools:
             return ()
-        servers = ", ".join(f"`{server.name}`" for server in agent.mcp if server.on_demand)
+        servers = ", ".join(f"`{server.name}`" for server in agent.mcp if server.traits.is_unseen)
         of_servers = f" Among them are the tools of {servers}." if servers else ""
         return (
             Tool(
@@ -64,9 +70,16 @@ class ToolSearch(AgentFeature, in_files=True):
         )
 
 
-def implied_by(agent: Agent) -> ToolSearch | None:
-    """The feature of an agent that does not name it, if one of its tools asks for it."""
-    return ToolSearch() if agent.finds_tools else None
+@dataclass(frozen=True, kw_only=True)
+class ToolSearchOption(ToolOption):
+    """Whether the model does not see the tool until it has found it."""
+
+    on_demand: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        """Whether the model has to find it."""
+        return Traits(is_unseen=self.on_demand)
 
 
 def _find(

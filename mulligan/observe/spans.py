@@ -349,6 +349,11 @@ def agent_undo(trace: str, call: ToolCall, *, step: int, attempt: int, number: i
     return _beside_call(semconv.AGENT_UNDO, trace, call, step, {semconv.ATTEMPT: attempt}, 1_000 * number + attempt)
 
 
+def of_feature(trace: str, name: str, key: Sequence[object], attributes: Attributes) -> SpanDefinition:
+    """A span that a feature of somebody's own writes. `key` tells it apart from the others of its name."""
+    return _child(name, trace, (name, *key), attributes)
+
+
 def decision_time(decision: Decision) -> float:
     """When it was decided: seconds since the epoch."""
     return datetime.fromisoformat(decision.at).timestamp()

@@ -271,6 +271,13 @@ class Telemetry:
         span.end(nanoseconds(at + _SHORT))
 
     @contextmanager
+    def span(self, context: RunContext, name: str, *key: object, **attributes: spans.AttributeValue) -> Iterator[None]:
+        """A span below the run's own, for an activity of somebody's own feature. `key` tells it apart from others."""
+        span = self._start(spans.of_feature(context.trace, name, key, attributes))
+        with trace.use_span(span, end_on_exit=True):
+            yield
+
+    @contextmanager
     def undo(self, context: RunContext, call: ToolCall, *, step: int, attempt: int, number: int) -> Iterator[None]:
         """The `agent.undo` span of an attempt that the block makes; an exception of the block is recorded and raised again.
 

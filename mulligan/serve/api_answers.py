@@ -150,8 +150,10 @@ class ServedTool(BaseModel):
     attempts: int
     agent: str | None = None
     """The name of the sub-agent that it calls."""
-    once: bool | str | None = None
-    """Which calls that have succeeded are not executed again: `true`, those of the run; `step`, `conversation`."""
+    features: dict[str, Any] | None = None
+    """What its options of features have pinned for its calls, by the names of the features: `once`, `deferred` …"""
+    trust: str | None = None
+    """`untrusted`: others may have written its results."""
     result: dict[str, Any] | None = None
     """The JSON schema of its result, where it is known."""
     waits: str | None = None

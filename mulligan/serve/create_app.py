@@ -19,7 +19,7 @@ from temporalio.service import RetryConfig
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
-from mulligan.features import parts
+from mulligan.features import installed_parts
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -43,11 +43,11 @@ from mulligan.serve.shown_json import shown_json
 
 PROTOCOLS: Sequence[Protocol] = (
     # Features first: a run's id, in a path of the API, may be anything.
-    *(part.PROTOCOL for part in parts("serve") if hasattr(part, "PROTOCOL")),
+    *(paths for each in installed_parts() if (paths := each.paths) is not None),
     API,
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
 )
-"""All protocols: a new one is a file beside api.py, and a name here. Those of features are found by the features' names."""
+"""All protocols: a new one is a file beside api.py, and a name here. Those of features are among their parts."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
 _log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mulligan.client.experiments.compare_tables import means, means_by_version, side_by_side
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.experiments.read_experiments import list_experiments, read_experiment
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import Session
 from mulligan.serve.console.signed_in import PREFIX
@@ -20,12 +21,11 @@ from mulligan.wire.experiments import Row
 
 SHOWN = 50
 
-PAGES = APIRouter(prefix=f"{PREFIX}/experiments", include_in_schema=False)
-LINK = (f"{PREFIX}/experiments", "Experiments")
-"""In the navigation of operators."""
+_pages = APIRouter(prefix=f"{PREFIX}/experiments", include_in_schema=False)
+PAGES = FeaturePages(router=_pages, link=(f"{PREFIX}/experiments", "Experiments"))
 
 
-@PAGES.get("")
+@_pages.get("")
 async def show_experiments(request: Request, runs: Serving, session: Counted) -> Response:
     """The newest experiments."""
     _check(session)
@@ -33,7 +33,7 @@ async def show_experiments(request: Request, runs: Serving, session: Counted) ->
     return page(request, session, "experiments.html", title="Experiments", experiments=found)
 
 
-@PAGES.get("/{name}")
+@_pages.get("/{name}")
 async def show_experiment(name: str, request: Request, runs: Serving, session: Counted) -> Response:
     """The table of an experiment: each row leads to both runs."""
     _check(session)

@@ -13,6 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from mulligan.client.rules import RuleList, delete_rule, read_rules
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.api_answers import Accepted
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.console_forms import refusal_of, to_decide
@@ -29,7 +30,7 @@ PREFIX = "/api/rules"
 SECONDS_FOR_RULES = 5.0
 """How long the page of what waits is delayed by workers that do not answer."""
 router = APIRouter(prefix=PREFIX, tags=["rules"], route_class=JsonRoute)
-PAGES = APIRouter(prefix=f"{CONSOLE}/rules", include_in_schema=False)
+_pages = APIRouter(prefix=f"{CONSOLE}/rules", include_in_schema=False)
 Run = Annotated[
     str | None, Query(max_length=1_000, description="The rules of this open run, in place of the tenant's.")
 ]
@@ -49,7 +50,7 @@ async def delete(name: str, runs: Serving, caller: Calling, run: Run = None, ten
     return Accepted()
 
 
-@PAGES.post("/delete")
+@_pages.post("/delete")
 async def send_delete(request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
     """Delete a rule, and show what waits."""
     back, name = {"run": form["only"]} if form.get("only") else {}, form.get("name", "")
@@ -111,5 +112,5 @@ async def _delete(caller: Caller, runs: Runs, name: str, run_id: str | None, ten
     await delete_rule(runs.client, named[0], caller.name or None)
 
 
-BELOW_WAITING = show_below
+PAGES = FeaturePages(router=_pages, below_waiting=show_below)
 PROTOCOL = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457)

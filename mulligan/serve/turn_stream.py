@@ -72,7 +72,7 @@ class Wait:
         return f"{token}+{edits}:{call.id}" if edits else f"{token}:{call.id}"
 
 
-def asks_person(event: Event) -> bool:
+def waits_for_person(event: Event) -> bool:
     """Whether a call of the run waits for a person from now on, or one of a run below it."""
     return isinstance(event.event if isinstance(event, SubRunEvent) else event, Waiting)
 

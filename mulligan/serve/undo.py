@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.client.undo.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
+from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.console.rendering import page
@@ -30,7 +31,7 @@ from mulligan.wire.undo import UndoOptions
 
 PREFIX = "/api/runs"
 MOST_WAIT_SECONDS = 60
-ACTION = "undo"
+PAGES = FeaturePages(action="undo")
 """What the console offers on the page of a run that has ended."""
 
 api = APIRouter(prefix=PREFIX, tags=["runs"], route_class=JsonRoute)

@@ -109,7 +109,7 @@ async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
         sub_agents: The scripted models of sub-agents, by the agent's name. Other sub-agents use the model that they declare.
             If a sub-agent is called several times at once, a `Script` answers each run the same.
         person: Called for each call that waits for approval or an answer, also of a sub-agent, when nothing else can run. It
-            returns a `Decide`, an `Answer`, or None for no reply, so that `approval_timeout` passes.
+            returns a `Decide`, an `Answer`, or None for no reply, so that its time passes.
         resources: A fake that all tools get as `ctx.resources`, in place of what the `resources()` of the agents' modules
             yield; those are not opened then. None: they are opened as a worker does it.
         **run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.once import Once
 from mulligan.prices import Price
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.schema.optional_field import optional_field
@@ -74,7 +73,7 @@ class Definition(BaseModel):
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
     tool's `parameters`, which the model sees, are simpler.
-    `on_demand`: the names of the tools that the model does not see before it has found them.
+    `unseen`: the names of the tools that the model does not see before it has found them.
     `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand,
     and those that are hidden, are there only.
     `provider_tools`: the tools that providers run themselves, of all providers.
@@ -87,7 +86,7 @@ class Definition(BaseModel):
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
-    on_demand: list[str] = optional_field([])
+    unseen: list[str] = optional_field([])
     stored: str | None = optional_field()
     provider_tools: list[ProviderToolDefinition] = optional_field([])
     settings: dict[str, JsonValue] = optional_field({})
@@ -95,7 +94,7 @@ class Definition(BaseModel):
     @property
     def visible_tools(self) -> list[ToolDefinition]:
         """The tools that the model sees from the beginning."""
-        hidden = {*self.on_demand}
+        hidden = {*self.unseen}
         return [tool for tool in self.tools if tool.name not in hidden]
 
     def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
@@ -152,33 +151,20 @@ class ToolFacts(SubAgentFacts):
     attempts: int = 1
     task_queue: str | None = optional_field()
     local: bool = False
-    approval_timeout: float | None = optional_field()
-    approval_reminder: float | None = optional_field()
-    asks_person: bool = optional_field(False)
-    """Whether its calls may wait for a person's approval or answer before they run."""
     mcp: str | None = optional_field()
     may_ask_person: bool = optional_field(False)
-    once: Once = optional_field(False)
-    """Which calls that have succeeded are not executed again."""
-    deferred: bool = optional_field(False)
-    """Whether its calls have no result when their body has returned."""
-    deferred_timeout: float | None = optional_field()
     makes_calls: bool = optional_field(False)
     """Whether its calls do nothing but by calls that they make themselves."""
-    on_cancel: bool = optional_field(False)
-    """Whether the tool has a function that ends what the body has started."""
-    on_demand: bool = optional_field(False)
-    """Whether the model does not see the tool before it has found it."""
     feature: str | None = optional_field()
     """The name of the feature that adds the tool."""
+    asks: bool = optional_field(False)
+    """Whether its calls may wait for a person before they run."""
+    features: dict[str, JsonValue] = optional_field({})
+    """What its options of features are scheduled by, by the names of these."""
     role: str | None = optional_field()
     """The role that whoever decides on its calls must have."""
     untrusted: bool = optional_field(False)
     """Whether others may have written its results; of a sub-agent, whether it has such tools."""
-    consequential: bool = optional_field(False)
-    """Whether its calls must not be decided by such results."""
-    undo: int | None = optional_field()
-    """How often the tool's `undo` may be started for a call; None: its calls cannot be undone."""
 
 
 class AgentFacts(ModelFacts):
@@ -258,10 +244,9 @@ def fault_of_facts(facts: AgentFacts) -> str | None:
     # These are compared only; the others go to Temporal, or are counted down to.
     large = [facts.max_total_tokens, facts.carry_bytes, *(tool.max_total_tokens for tool in tools)]
     small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
-    small += [count for tool in tools for count in (tool.attempts, tool.max_depth, tool.undo)]
+    small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
     seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience]
     seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
-    seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]
     queues = [facts.model_task_queue, *(tool.task_queue for tool in tools)]
     if not are_between(0, MOST_COUNT, large) or not are_between(0, MOST_INT, small):
         return "a limit is no count"

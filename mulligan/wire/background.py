@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
 from mulligan.wire.checked_result import MOST_INT, CheckedResult
@@ -121,6 +122,6 @@ class ResponseEnded(BaseModel):
     """The trace id of the run that has created the response; a run with another one refuses."""
 
 
-ACTIVITIES = (START_RESPONSE, READ_RESPONSE, END_RESPONSE)
-MODEL_ACTIVITIES = (START_RESPONSE, READ_RESPONSE)
-LIVE_TEXT_ACTIVITIES = (READ_RESPONSE,)
+WORDS = FeatureWords(
+    activities=(START_RESPONSE, READ_RESPONSE, END_RESPONSE), model_calls=(START_RESPONSE, READ_RESPONSE)
+)

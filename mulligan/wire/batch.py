@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
 from mulligan.wire.model_call import ModelAnswer, ModelCall
@@ -156,5 +157,7 @@ class BatchFiles(BaseModel):
     files: list[str] = optional_field([])
 
 
-ACTIVITIES = (PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES)
-SIGNALS = (ADD_CALL, REMOVE_CALL, BATCH_ANSWERED)
+WORDS = FeatureWords(
+    activities=(PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES),
+    signals=(ADD_CALL, REMOVE_CALL, BATCH_ANSWERED),
+)

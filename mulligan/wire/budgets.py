@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.model_call import NOT_CALLED
 
@@ -68,4 +69,4 @@ def budget_id(tenant: str, day: date) -> str:
     return f"{BUDGET_PREFIX}{tenant}-{day.isoformat()}"
 
 
-SIGNALS = (ADD_COST,)
+WORDS = FeatureWords(signals=(ADD_COST,))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo, Usage
@@ -168,4 +169,4 @@ class ScriptPage(BaseModel):
     total: int
 
 
-ACTIVITIES = (RUN_SCRIPT,)
+WORDS = FeatureWords(activities=(RUN_SCRIPT,))

@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.checked_result import CheckedResult, are_tokens
@@ -39,5 +40,4 @@ class Compacted(CheckedResult):
         return None if are_tokens(self.usage) else "its usage is no number of tokens"
 
 
-ACTIVITIES = (COMPACT_CONVERSATION,)
-MODEL_ACTIVITIES = (COMPACT_CONVERSATION,)
+WORDS = FeatureWords(activities=(COMPACT_CONVERSATION,), model_calls=(COMPACT_CONVERSATION,))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.wire.tool_call import CallRequest, ToolOutcome
@@ -79,4 +80,4 @@ def has_result(argument: Any) -> bool:
     return isinstance(argument, dict) and "result" in argument
 
 
-ACTIVITIES = (SETTLE_DEFERRED, CANCEL_DEFERRED)
+WORDS = FeatureWords(activities=(SETTLE_DEFERRED, CANCEL_DEFERRED))

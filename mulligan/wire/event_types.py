@@ -330,7 +330,7 @@ class Waiting(_CallEvent):
 
 
 class Reminder(_CallEvent):
-    """A call still waits for a person, `approval_reminder` after `waiting`; `kind` and `text` are as there.
+    """A call still waits for a person, the time of its reminder after `waiting`; `kind` and `text` are as there.
 
     Further ones follow at intervals that double, until the call is decided.
     """

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_version import MOST_VERSIONS
@@ -175,6 +176,4 @@ class Scored(BaseModel):
     error: str | None = optional_field()
 
 
-ACTIVITIES = (CHECK_EXPERIMENT, PRICE_ROW, RUN_ROW, SCORE_ROW)
-UNLISTED = (EXPERIMENT_WORKFLOW,)
-"""Workflows that lists of runs leave out."""
+WORDS = FeatureWords(activities=(CHECK_EXPERIMENT, PRICE_ROW, RUN_ROW, SCORE_ROW), unlisted=(EXPERIMENT_WORKFLOW,))

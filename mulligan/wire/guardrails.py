@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ToolCall
@@ -59,4 +60,4 @@ class OutputChecked(Checked):
     value: JsonValue = None
 
 
-ACTIVITIES = (CHECK_INPUT, CHECK_OUTPUT)
+WORDS = FeatureWords(activities=(CHECK_INPUT, CHECK_OUTPUT))

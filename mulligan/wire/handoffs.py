@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_facts import AgentFacts, fault_of_facts
 from mulligan.wire.run_context import SentInput
@@ -38,4 +39,4 @@ class HandoffOutcome(ToolOutcome):
         return super().fault() or (fault_of_facts(self.facts) if self.facts else None)
 
 
-ACTIVITIES = (HAND_OVER,)
+WORDS = FeatureWords(activities=(HAND_OVER,))

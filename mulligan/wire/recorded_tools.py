@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision
 from mulligan.wire.recorded_outcome import RecordedOutcome
@@ -54,4 +55,4 @@ class FoundRecord(ToolOutcome):
     decision: Decision | None = optional_field()
 
 
-ACTIVITIES = (FIND_RECORD,)
+WORDS = FeatureWords(activities=(FIND_RECORD,))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import SubRun
 from mulligan.wire.tool_call import CallRequest, ToolOutcome
@@ -45,4 +46,4 @@ class SubRunOutcome(ToolOutcome):
     is_text_unchanged: bool = optional_field(False)
 
 
-ACTIVITIES = (RECORD_SUB_RUN,)
+WORDS = FeatureWords(activities=(RECORD_SUB_RUN,))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.tool import FIND_TOOLS
 from mulligan.values import Message, ToolMessage
@@ -51,4 +52,4 @@ def with_new(found: Sequence[str], names: Sequence[str]) -> list[str]:
     return both if len(both) <= MOST_FOUND else both[-MOST_FOUND // 2 :]
 
 
-ACTIVITIES = (FIND_TOOLS,)
+WORDS = FeatureWords(activities=(FIND_TOOLS,))

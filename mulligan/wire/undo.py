@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.features.feature_parts import FeatureWords
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo
@@ -196,4 +197,4 @@ def undo_id(workflow_id: str, first_run_id: str, number: int) -> str:
     return f"{readable}/undo-{first_run_id[:8]}-{number}"
 
 
-ACTIVITIES = (PLAN_UNDO, UNDO_CALL)
+WORDS = FeatureWords(activities=(PLAN_UNDO, UNDO_CALL))

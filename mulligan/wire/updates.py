@@ -163,7 +163,7 @@ class Pending(BaseModel):
     user: str | None = optional_field()
     """For whom the run works, as whoever started it has named them."""
     untrusted: list[ForeignResult] = optional_field([])
-    """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
+    """The newest untrusted results that the agent had read when it made a guarded call. Do not follow them."""
     earlier: list[EarlierDecision] = optional_field([])
     """The newest decisions on calls of this tool in the run, the newest first."""
     edits: int = optional_field(0)
@@ -174,8 +174,8 @@ class Pending(BaseModel):
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
 
 
-POLICY = "needs_approval"
-"""Who has decided, where the tool's `needs_approval` denies a call whose arguments a person has edited."""
+POLICY = "policy"
+"""Who has decided, where the tool's policy denies a call whose arguments a person has edited."""
 
 
 class RecordDecision(CallRequest):
@@ -196,7 +196,7 @@ class RecordDecision(CallRequest):
 
 
 class CheckEdit(BaseModel):
-    """Input of `check_edit`: validate edited arguments as a model's, and ask the guard and the tool's `needs_approval`."""
+    """Input of `check_edit`: validate edited arguments as a model's, and ask the guard and the tool's policy."""
 
     where: RunContext
     call: CompactCall
@@ -212,7 +212,7 @@ class CheckedEdit(BaseModel):
     """Result of `check_edit`: the validated arguments, or in `refused` why they are not accepted.
 
     `argument_digest`: that of their normal form, where it is not that of their JSON. `role`: that whoever approves them must
-    have. `denied`: why `needs_approval` denies the call with them.
+    have. `denied`: why policy denies the call with them.
     """
 
     arguments: JsonValue = None

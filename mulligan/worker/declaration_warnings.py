@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import docstring_parser
 
 from mulligan.activities.registry import Registry
-from mulligan.agent import AgentTool, with_sub_agents
+from mulligan.agent import AgentTool
+from mulligan.features import option_classes
 from mulligan.model_name import ModelName
 from mulligan.schema.plain_function import plain_function
 from mulligan.script import BUILT_IN_SCRIPTS
@@ -21,7 +22,12 @@ def declaration_warnings(registry: Registry) -> list[str]:
     tools |= {id(tool): tool for tool in registry.tools.values()}
     return [
         *_script_warnings(registry),
-        *_guard_warnings(registry),
+        *(
+            line
+            for agent in registry.agents.values()
+            for kind in option_classes().values()
+            for line in kind.warnings(agent)
+        ),
         *(line for tool in tools.values() for line in _tool_warnings(tool)),
     ]
 
@@ -35,22 +41,6 @@ def _script_warnings(registry: Registry) -> Iterable[str]:
                     f"{agent.source}: agent {agent.name!r}: its model is {model!r}, but no loaded module has a script "
                     f"{parsed.name!r}; its runs will fail."
                 )
-
-
-def _guard_warnings(registry: Registry) -> Iterable[str]:
-    for agent in registry.agents.values():
-        if agent.has_feature("guarded") or not agent.may_read_untrusted:
-            continue
-        # An agent that is told what its caller has read guards its own calls, if it is declared so.
-        unguarded = [each for each in with_sub_agents([agent], handoffs=True) if not each.has_feature("guarded")]
-        names = [tool.name for each in unguarded for tool in each.listed_tools if tool.consequential]
-        names += [server.name for each in unguarded for server in each.mcp if server.consequential]
-        if names:
-            yield (
-                f"{agent.source}: agent {agent.name!r} may read what others have written, and {names[0]!r} is "
-                "consequential: declare it with features=[Guarded()], or others may decide such calls "
-                "(docs/hostile-content.md)."
-            )
 
 
 def _tool_warnings(tool: Tool) -> Iterable[str]:

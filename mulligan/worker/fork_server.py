@@ -118,11 +118,13 @@ def serve_forks(modules: Sequence[str], *, with_shipped: bool, agents: str | Non
 
 def _import_worker() -> int:
     """Import a worker's whole code; returns how many functions Python calls at its end."""
-    from mulligan.features import parts
+    from importlib import import_module
+
+    from mulligan.features import OWN
     from mulligan.worker import process  # noqa: F401
 
-    for room in ("activities", "workflows", "wire"):
-        list(parts(room))
+    for name in (name for each in OWN for name in each.modules):
+        import_module(name)
     return atexit._ncallbacks()
 
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +17,9 @@ from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
 from mulligan.endpoint_model import Model
 from mulligan.errors import DeclarationError
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.feature_parts import FeatureParts
 from mulligan.provider_plugin import ProviderPlugin
 from mulligan.score import Score
 from mulligan.script import Script
@@ -35,7 +36,7 @@ from mulligan.worker.sdk_workarounds.temporal_definitions import activity_defini
 T = TypeVar("T")
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER),
-    *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ())),
+    *all_words().activities,
 }
 """The types of Mulligan's own activities."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
@@ -57,7 +58,7 @@ class LoadedModules:
     """The module of each agent, by the agent's name."""
     modules_of_tools: dict[str, str] = field(default_factory=dict)
     """The module of each tool, by the tool's name."""
-    features: tuple[type[AgentFeature], ...] = ()
+    features: tuple[FeatureParts, ...] = ()
     """The features of the agents, and those of the modules, that are not Mulligan's own."""
     warnings: tuple[str, ...] = ()
     """Sentences on what is valid, but probably a mistake."""
@@ -141,10 +142,10 @@ def load(
     others = (_of_type(Model, values), _of_type(Score, values), [vars(module) for module in imported], file_names)
     registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), *others)
     features = _features(registry, values)
-    activities: list[Callable[..., Any]] = [each for feature in features for each in feature.activities]
+    activities: list[Callable[..., Any]] = [each for feature in features for each in _activities(feature)]
     activities += [each for each in defined if inspect.isfunction(each) and activity_definition(each)]
     _check_activity_types(activities)
-    of_features = [sys.modules[kind.__module__] for each in features for kind in (each, each.in_workflow) if kind]
+    of_features = [importlib.import_module(name) for each in features for name in each.modules]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values(), *of_features]}
     return LoadedModules(
         registry=registry,
@@ -160,25 +161,39 @@ def load(
     )
 
 
-def _features(registry: Registry, values: Iterable[object]) -> tuple[type[AgentFeature], ...]:
+def _features(registry: Registry, values: Iterable[object]) -> tuple[FeatureParts, ...]:
     """The features that are not Mulligan's own: those of the agents, and those that loaded modules define or import.
 
     Raises:
-        DeclarationError: an activity of a feature is not `async def`.
+        DeclarationError: an activity of a feature is not `async def`, or its part in the workflow has another name.
     """
     declared = [type(each) for agent in registry.agents.values() for each in agent.features]
     declared += [type(each) for each in registry.parts.features.all()]
-    features = tuple(filter(_is_own_feature, dict.fromkeys([*declared, *filter(inspect.isclass, values)])))
-    for each in (activity for feature in features for activity in feature.activities):
-        if not activity_definition(each) or not inspect.iscoroutinefunction(each):
+    kinds = filter(_is_own_feature, [*declared, *filter(inspect.isclass, values)])
+    features = tuple(
+        dict.fromkeys([*(parts for each in kinds if (parts := each.parts)), *_of_type(FeatureParts, values)])
+    )
+    for each in features:
+        if (part := each.workflow) is not None and part.feature != each.name:
             raise DeclarationError(
-                f"{each!r} is among the activities of a feature; make it an `async def` function with @activity.defn."
+                f"{part.__module__}.{part.__name__} has the name {part.feature!r}, and its feature {each.name!r}; "
+                "set its attribute `feature`, or rename one."
+            )
+    for found in (each for feature in features for each in _activities(feature)):
+        if not activity_definition(found) or not inspect.iscoroutinefunction(found):
+            raise DeclarationError(
+                f"{found!r} is among the activities of a feature; make it an `async def` function with @activity.defn."
             )
     return features
 
 
 def _is_own_feature(value: object) -> TypeGuard[type[AgentFeature]]:
-    return inspect.isclass(value) and issubclass(value, AgentFeature) and value.in_workflow is not None
+    return inspect.isclass(value) and issubclass(value, AgentFeature) and value.parts is not None
+
+
+def _activities(feature: FeatureParts) -> Sequence[Callable[..., Any]]:
+    """Those that need nothing of the worker."""
+    return () if feature.activities is None or callable(feature.activities) else feature.activities
 
 
 def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
@@ -192,7 +207,7 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 
 
 def _is_served(value: object, module: ModuleType) -> bool:
-    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin | Score):
+    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin | Score | FeatureParts):
         return True
     is_activity = inspect.isfunction(value) and activity_definition(value)
     is_served = is_activity or workflow_definition(value) or _is_own_feature(value)

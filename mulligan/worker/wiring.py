@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any, cast
 
 from temporalio import activity
@@ -54,7 +53,8 @@ from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
-from mulligan.features import parts
+from mulligan.features import OWN
+from mulligan.features.feature_parts import FeatureParts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
@@ -77,7 +77,7 @@ from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.features import FEATURE_CLASSES, LOADED_FEATURES, with_loaded
+from mulligan.workflows.features import LOADED_FEATURES, with_loaded
 from mulligan.workflows.people.gone_tool import HAS_TOOL
 
 PASSED_THROUGH = (
@@ -108,8 +108,7 @@ CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 
 WORKFLOWS = [
     *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
-    *(each for feature in FEATURE_CLASSES for each in feature.workflows),
-    *(each for part in parts("workflows") for each in getattr(part, "WORKFLOWS", ())),
+    *(each for feature in OWN for each in feature.workflows or ()),
 ]
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
@@ -133,14 +132,11 @@ class LoadedFeatures(Interceptor):
 
     def __init__(self, loaded: LoadedModules) -> None:
         self.classes: tuple[type[Feature], ...] = tuple(
-            dict.fromkeys(each.in_workflow for each in loaded.features if each.in_workflow)
+            dict.fromkeys(kind for each in loaded.features if (kind := each.workflow) is not None)
         )
         self._installed, self._registry = with_loaded(self.classes), loaded.registry
-
-    @property
-    def workflows(self) -> list[type]:
+        self.workflows: list[type] = [each for feature in loaded.features for each in feature.workflows or ()]
         """The workflows that they start beside the run."""
-        return [each for feature in self.classes for each in feature.workflows]
 
     @property
     def model_calls(self) -> list[str]:
@@ -207,8 +203,7 @@ class AgentActivities:
             RecordDecisionActivity(services).record_decision,
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),
             ListAgentsActivity(services).list_agents,
-            *(each for feature in parts("activities") for each in _activities(feature, services)),
-            *dict.fromkeys(each for feature in loaded.features for each in feature.activities),
+            *dict.fromkeys(each for feature in (*OWN, *loaded.features) for each in _activities(feature, services)),
         ]
 
     def stop_without_threads(self, group: WorkerGroup) -> None:
@@ -231,9 +226,9 @@ class AgentActivities:
             await self._services.providers.close()
 
 
-def _activities(feature: ModuleType, services: Services) -> Sequence[Callable[..., Any]]:
-    activities: Sequence[Callable[..., Any]] = feature.activities(services) if hasattr(feature, "activities") else ()
-    return activities
+def _activities(feature: FeatureParts, services: Services) -> Sequence[Callable[..., Any]]:
+    activities = feature.activities or ()
+    return activities(services) if callable(activities) else activities
 
 
 def _live_pace(seconds: float | None) -> LivePace | None:
@@ -245,8 +240,8 @@ def _live_pace(seconds: float | None) -> LivePace | None:
 
 def _spending(file: str, prices: Prices, task_queue: str | None) -> Spending:
     """What limits model calls: of the feature that does, if there is one."""
-    limits = [each.spending(file, prices, task_queue) for each in parts("activities") if hasattr(each, "spending")]
-    return limits[0] if limits else Spending()
+    limit = next((each.spending for each in OWN if each.spending is not None), None)
+    return limit(file, prices, task_queue) if limit is not None else Spending()
 
 
 def _queue_of_runs(model_task_queue: str | None, served: ServedAgents | None) -> str | None:

@@ -352,7 +352,7 @@ def read_skill(data: bytes) -> None:
         skills = Skills(folder)
         with suppress(DeclarationError):
             Agent(name="clerk", model="openai:m", features=[skills])
-            skills.instructions().encode()
+            skills.needs([]).instructions().encode()
             json.dumps(skills.facts(["openai:m"])).encode()
 
 

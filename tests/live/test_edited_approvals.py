@@ -112,7 +112,7 @@ async def test_an_edit_that_needs_less_is_its_editors_approval_and_one_that_no_p
         handle = await start(desk)
         response = await door.http.post(f"/api/runs/{handle.id}/decisions", json=edit(euros), headers=door.by(who))
         assert response.status_code == 200
-        why = "its needs_approval failed: LookupError: 13 is in no list"
+        why = "its policy failed: LookupError: 13 is in no list"
         assert response.json() == {"accepted": True, "call_id": "b1", **({"denied": why} if kind else {})}
         ran = await desk.look(handle)
         assert RAN[handle.id] == ([] if kind else [("buy", {"what": "lamps", "euros": euros})])
@@ -120,7 +120,7 @@ async def test_an_edit_that_needs_less_is_its_editors_approval_and_one_that_no_p
         assert (result["error"] or {}).get("kind") == kind
         if kind:
             assert result["text"] == f"`buy` was not run: {why}"
-            assert ran.calls[0]["decision"]["by"] == "needs_approval"
+            assert ran.calls[0]["decision"]["by"] == "policy"
             assert ran.calls[0]["decision"]["edited_by"] == "shop"
             assert ran.result["recovered_failures"] == 1
 
@@ -205,7 +205,7 @@ async def test_the_command_says_what_came_of_its_edit(desk: Lab, monkeypatch: py
     monkeypatch.setenv("TEMPORAL_NAMESPACE", desk.client.namespace)
     for euros, code, says in (
         (500, 0, "buy is approved."),
-        (UNKNOWN, 1, "the call was denied: its needs_approval failed: LookupError: 13 is in no list"),
+        (UNKNOWN, 1, "the call was denied: its policy failed: LookupError: 13 is in no list"),
     ):
         handle = await start(desk)
         words = ["approve", handle.id, "b1", "--arguments", f'{{"what": "lamps", "euros": {euros}}}', "--by", "Ada"]

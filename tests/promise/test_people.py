@@ -213,7 +213,7 @@ async def test_calls_that_need_no_decision_run_while_others_wait(lab: Lab) -> No
         ("larger", "`discount` was not run: Ada denied it: too much", "denied"),
     ]
     assert told[5][2] == "invalid_arguments"
-    failed = "`discount` was not run: its needs_approval failed: RuntimeError: cannot tell"
+    failed = "`discount` was not run: its policy failed: RuntimeError: cannot tell"
     assert told[6] == ("unsure", failed, "denied")
     assert ran.result["recovered_failures"] == 4
     errors = [span for span in ran.spans_of("ai.toolCall") if span.status == "ERROR"]

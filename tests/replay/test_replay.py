@@ -222,7 +222,7 @@ async def test_each_signal_and_update_that_workers_take_is_recorded(monkeypatch:
 
 def test_each_state_that_continue_as_new_carries_is_recorded() -> None:
     """The state of each feature that has one, and each kind of wait: the next version continues with what this one has."""
-    features = {f"feature {each.name()}" for each in FEATURE_CLASSES if each.dump is not Feature.dump}
+    features = {f"feature {each.feature}" for each in FEATURE_CLASSES if each.dump is not Feature.dump}
     waits = {f"wait {name}" for name, each in with_loaded(()).waits.items() if each.is_carried_over}
     assert features
     assert waits

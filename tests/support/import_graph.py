@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from mulligan.features.feature_parts import KINDS
 from tests.support.imported_modules import Modules, files_of, links_of, names_in, nodes, tree
 from tests.support.kept_reaches import KeptReaches, Reach
 from tests.support.named_files import Checkout, NamedFiles, imports_in, modules_in, texts_of
 
 FEATURES = "mulligan.features"
-"""Its function `parts` imports the features' parts of a room."""
+LISTS = {"OWN", "installed_parts", "option_class", "option_classes"}
+"""Of that module: who has one of these loads the features' parts of the kinds that it names."""
 TESTS = "tests/"
 PARENT = "^"
 """Before the path of an `__init__.py` that Python runs because a module of its package is imported."""
@@ -194,23 +196,21 @@ class ImportGraph:
                     str(start.value).rstrip(".") if isinstance(start, ast.Constant) else self._modules.package_of(file)
                 )
                 found |= self._packages.get(package, set())
-            elif function == "parts" and ("mulligan.features", "parts") in imported:
-                rooms = [first.value] if isinstance(first, ast.Constant) else texts_of(below)
-                found |= {each for room in rooms for each in self._parts(str(room))}
             elif function in ("iter_modules", "walk_packages") and file.startswith(TESTS):
                 packages = [
                     self._modules.names[each] for each in self._imported(file, below) if each.endswith("__init__.py")
                 ]
                 found |= {each for package in packages for each in self._packages.get(package, ())}
+        if {(FEATURES, name) for name in LISTS} & imported or file == self._modules.files.get(FEATURES):
+            kinds = KINDS.keys() & {each.attr for each in below if isinstance(each, ast.Attribute)}
+            found |= {each for kind in kinds for each in self._parts(KINDS[kind][0])}
         return found
 
     def _names_of_features(self) -> list[str]:
         file = self._modules.files.get(FEATURES)
         listed = ast.walk(tree(self.root / file)) if file and (self.root / file).is_file() else ()
-        names = (
-            each.value for each in listed if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "FEATURES"
-        )
-        return [str(name) for value in names for name in ast.literal_eval(value)]
+        rows = [each for each in listed if isinstance(each, ast.Call) and ast.unparse(each.func) == "FeatureParts"]
+        return [str(ast.literal_eval(row.args[0])) for row in rows]
 
     def _parts(self, room: str) -> Iterator[str]:
         """The files of the features' parts in a room."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from temporalio.exceptions import ApplicationError
 
 from mulligan import Agent, AgentFeature, Say, Script
-from mulligan.feature import EndTurn, Feature, ModelAnswer, Wait, WaitKind
+from mulligan.feature import EndTurn, Feature, FeatureParts, ModelAnswer, Wait, WaitKind
 
 
 @dataclass(kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class OneWordInWorkflow(Feature):
 
 @dataclass(frozen=True)
 class OneWord(AgentFeature):
-    in_workflow = OneWordInWorkflow
+    parts = FeatureParts("one_word_feature", workflow=OneWordInWorkflow)
 
 
 SCRIPT = Script("two-words", [Say("Two words.")])

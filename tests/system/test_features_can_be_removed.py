@@ -20,8 +20,8 @@ import asyncio
 import mulligan.client.follow_events, mulligan.client.wait_reader, mulligan.ended_runs.replay, mulligan.trace_view.run_trace
 import mulligan.cli.app, mulligan.doctor, mulligan.serve.create_app, mulligan.worker.temporal_plugin, mulligan.worker.wiring
 from pydantic import BaseModel
-from mulligan import Agent, Call, DeclarationError, McpServer, Say, tool
-from mulligan.features import FEATURES
+from mulligan import Agent, Call, DeclarationError, McpServer, Say, Tool, tool
+from mulligan.features import FEATURES, TOOL_OPTIONS
 from mulligan.testing import ScriptedModel, run_agent
 
 @tool
@@ -53,6 +53,7 @@ needs = {
     "once": lambda: Agent(name="d", model="openai:m", tools=[tool(once=True)(add.function)]),
     "undo": lambda: Agent(name="d", model="openai:m", tools=[tool(undo=lambda arguments, result, ctx: None)(add.function)]),
     "tool_search": lambda: Agent(name="d", model="openai:m", tools=[tool(on_demand=True)(add.function)]),
+    "guarded": lambda: Agent(name="d", model="openai:m", tools=[tool(consequential=True)(add.function)]),
     "sub_agents": lambda: Agent(name="d", model="openai:m", tools=[helper.as_tool(description="Helps.")]),
     "handoffs": lambda: Agent(name="d", model="openai:m", handoffs=[helper]),
     "server_questions": lambda: Agent(name="d", model="openai:m", mcp=[McpServer("web", command=["true"])]),
@@ -64,6 +65,22 @@ for name, declare in needs.items():
         assert name not in FEATURES and f"needs the feature {name!r}" in str(error), error
     else:
         assert name in FEATURES, name
+labelled = tool(trust="untrusted")(add.function)
+assert Agent(name="e", model="openai:m", tools=[labelled]).tool("add").trust == "untrusted"
+values = {"deferred": True, "undo": lambda arguments, result, ctx: None, "on_demand": True}
+for keyword, name in TOOL_OPTIONS.items():
+    if name is not None and name not in FEATURES:
+        value = values.get(keyword, True)
+        for declare in (
+            lambda: tool(**{keyword: value})(add.function),
+            lambda: Tool.from_schema(name="t", description="T.", schema={"type": "object"}, call=print, **{keyword: value}),
+        ):
+            try:
+                Agent(name="f", model="openai:m", tools=[declare()])
+            except DeclarationError as error:
+                assert f"with {keyword} needs the feature {name!r}, which is not installed" in str(error), error
+            else:
+                raise AssertionError(keyword)
 commands = [each.name or each.callback.__name__ for each in mulligan.cli.app.app.registered_commands]
 paths = [protocol.prefix for protocol in mulligan.serve.create_app.PROTOCOLS]
 own = {
@@ -103,7 +120,8 @@ def _remove(name: str, folder: Path) -> None:
     for part in parts:
         shutil.rmtree(part) if part.is_dir() else part.unlink()
     listed = folder / "mulligan/features/__init__.py"
-    listed.write_text(_replaced(listed.read_text(), f'    "{name}",\n'))
+    [row] = re.findall(rf'^    FeatureParts\("{name}", .*\),\n', listed.read_text(), re.MULTILINE)
+    listed.write_text(_replaced(listed.read_text(), row))
     exports = folder / "mulligan/__init__.py"
     text = exports.read_text()
     for line, exported in re.findall(rf"(from mulligan\.features\.{name} import ([\w, ]+)\n)", text):

@@ -59,7 +59,7 @@ FACTS: dict[str, Any] = {
     "tools": {
         "plain": {"timeout": 5.0, "attempts": 2, "queue_timeout": 9.0, "task_queue": "q"},
         "own": {"timeout": 5.0, "local": True},
-        "ask": {"timeout": 5.0, "may_ask_person": True, "approval_timeout": 60.0},
+        "ask": {"timeout": 5.0, "may_ask_person": True, "features": {"approvals": {"timeout": 60.0}}},
         "sub": {"timeout": 50.0, "agent": "other", "max_depth": 3, "share_budget": True, "max_total_tokens": 50, "max_cost": 1.0},
     },
     "definition": {"instructions": "i", "tools": [{"name": "plain", "description": "d", "parameters": {"type": "object"}}]},

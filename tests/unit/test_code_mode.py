@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ DECLARATIONS: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "a text as tools": ({"tools": "look"}, [look], "tools must be a list"),
     "an unknown tool": ({"tools": ["lok"]}, [look], "'lok', which the agent does not have"),
     "its own name": ({}, [own], "'run_code' is the name of a tool that CodeMode adds; rename yours"),
-    "a tool on demand": ({}, [replace(look, on_demand=True)], "'look' cannot be on_demand"),
+    "a tool on demand": ({}, [tool(on_demand=True)(look.function)], "'look' cannot be found on demand"),
     "one function for two tools": ({}, [look_up, look_up_too], "one name as Python functions"),
 }
 

@@ -12,6 +12,7 @@ import pytest
 from mulligan import Agent, Approvals, Call, Say, ToolContext, tool
 from mulligan.activities.answers.approval_policy import ApprovalNeed, approval_need
 from mulligan.activities.models.live_text import MOST_PARTS, LiveTextHeartbeats
+from mulligan.activities.pin_facts import pinned_options
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.live_pace import LivePace
 from mulligan.testing import ScriptedModel, run_agent
@@ -110,7 +111,7 @@ async def test_a_policy_that_says_anything_else_denies_and_asks_nobody(value: An
     need = await needed(lambda *_: value)
     assert (need.approval, need.role) == (False, None)
     assert need.denied is not None
-    assert "needs_approval returned" in need.denied
+    assert "policy returned" in need.denied
 
 
 async def test_a_policy_that_fails_denies_and_asks_nobody() -> None:
@@ -119,7 +120,7 @@ async def test_a_policy_that_fails_denies_and_asks_nobody() -> None:
 
     need = await needed(fails)
     assert (need.approval, need.role) == (False, None)
-    assert need.denied == "its needs_approval failed: ValueError: No table."
+    assert need.denied == "its policy failed: ValueError: No table."
 
 
 async def needed(policy: Any) -> ApprovalNeed:
@@ -132,6 +133,10 @@ async def needed(policy: Any) -> ApprovalNeed:
 
 
 def test_a_tool_needs_no_approval_and_a_wait_has_no_end_unless_that_is_said() -> None:
-    assert say.needs_approval is False
-    assert Approvals().tool_defaults() == {"approval_timeout": None, "approval_reminder": None}
-    assert Approvals(timeout=5, reminder=60).tool_defaults() == {"approval_timeout": 5.0, "approval_reminder": 60.0}
+    assert say.traits.policy is False
+    assert pinned_options(say, Agent(name="a", model="openai:m")) == {}
+    asked = tool(needs_approval=True)(say.function)
+    for own, pins in (({}, {}), ({"timeout": 5, "reminder": 60}, {"approvals": {"timeout": 5.0, "reminder": 60.0}})):
+        agent = Agent(name="a", model="openai:m", features=[Approvals(**own)])
+        assert pinned_options(asked, agent) == pins
+        assert pinned_options(say, agent) == {}

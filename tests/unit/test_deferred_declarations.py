@@ -19,11 +19,14 @@ CALL = DeferredCallId("my-run", "0af7651916cd43dd8448eb211c80319c", "0", "call_1
         ({"deferred_timeout": 5}, "add deferred=True"),
         ({"result_type": int}, "add deferred=True"),
         ({"on_cancel": print}, "add deferred=True"),
-        ({"deferred": True, "local": True}, "local, isolated and asks_person exclude it"),
-        ({"deferred": True, "asks_person": True}, "local, isolated and asks_person exclude it"),
+        ({"deferred": True, "local": True}, "it cannot be local, isolated, or a question"),
+        ({"deferred": True, "asks_person": True}, "it cannot be local, isolated, or a question"),
         ({"deferred": True, "deferred_timeout": 0}, "deferred_timeout must be more than 0 seconds"),
         ({"deferred": True, "on_cancel": "stop"}, "on_cancel must be a function"),
         ({"deferred": True, "result_type": object()}, "result_type must be a type"),
+        ({"deferred": True, "result_type": "no type at all"}, "result_type must be a type"),
+        ({"deferred": True, "result_type": "unknown"}, "result_type must be a type"),
+        ({"deferred": True, "result_type": "1 / 0"}, "result_type must be a type"),
     ],
 )
 def test_options_of_a_deferred_tool_that_cannot_work_are_refused(options: dict[str, Any], sentence: str) -> None:

@@ -45,7 +45,7 @@ async def ask(bench: Bench, api: str, step: int, **more: Any) -> dict[str, Any]:
     messages, finds, found = STEPS[step]
     bench.server.script("m", lambda body, nth: Turn("ok"))
     tools = [SEARCH, FINDER, *(HIDDEN[n] for n in found)]
-    await bench.ask(api, messages, tools=tools, **{"on_demand": ToolsOnDemand(HIDDEN, finds), **more})
+    await bench.ask(api, messages, tools=tools, **{"unseen": ToolsOnDemand(HIDDEN, finds), **more})
     return bench.sent
 
 
@@ -90,9 +90,7 @@ async def test_the_text_of_a_search_that_found_nothing_follows_the_results(bench
     tools = [SEARCH, FINDER]
     nothing: list[Message] = []
     for more in (nothing, [assistant_message("I look."), GO]):
-        await bench.ask(
-            "openai", [GO, asked, *results, *more], tools=tools, on_demand=ToolsOnDemand(HIDDEN, {"f1": []})
-        )
+        await bench.ask("openai", [GO, asked, *results, *more], tools=tools, unseen=ToolsOnDemand(HIDDEN, {"f1": []}))
         sent = bench.sent["input"]
         types = [item.get("type") for item in sent[1:6]]
         assert types == ["tool_search_call", "function_call", "tool_search_output", "function_call_output", "message"]
@@ -111,7 +109,7 @@ async def test_a_call_of_openais_search_is_a_call_of_find_tools(bench: Bench) ->
 
 async def test_more_tools_than_openai_accepts_are_only_in_results(bench: Bench) -> None:
     many = [HIDDEN[0].model_copy(update={"name": f"get_{n}"}) for n in range(200)]
-    body = await ask(bench, "openai", 1, on_demand=ToolsOnDemand(many, FINDS))
+    body = await ask(bench, "openai", 1, unseen=ToolsOnDemand(many, FINDS))
     assert [tool.get("name", tool["type"]) for tool in body["tools"]] == ["search", "tool_search"]
     assert len(body["input"][-1]["tools"]) == 2
 
@@ -120,7 +118,7 @@ async def test_more_tools_than_openai_accepts_are_only_in_results(bench: Bench) 
 async def test_a_tool_that_no_search_in_the_conversation_has_found_is_not_deferred(bench: Bench, api: str) -> None:
     bench.server.script("m", lambda body, nth: Turn("ok"))
     on_demand = ToolsOnDemand(HIDDEN, {})
-    await bench.ask(api, [GO], tools=[SEARCH, FINDER, HIDDEN[3]], on_demand=on_demand)
+    await bench.ask(api, [GO], tools=[SEARCH, FINDER, HIDDEN[3]], unseen=on_demand)
     sent = [(tool.get("name"), tool.get("defer_loading", False)) for tool in bench.sent["tools"]]
     assert sent[2:] == [("get_3", False), ("get_0", True), ("get_1", True), ("get_2", True)]
 
@@ -137,7 +135,7 @@ async def test_a_model_that_refuses_deferred_tools_gets_those_that_were_found(be
     messages, finds, found = STEPS[1]
     tools = [SEARCH, FINDER, *(HIDDEN[n] for n in found)]
     for count in (2, 3):  # the second call has learned it
-        reply = await bench.ask(api, messages, tools=tools, on_demand=ToolsOnDemand(HIDDEN, finds))
+        reply = await bench.ask(api, messages, tools=tools, unseen=ToolsOnDemand(HIDDEN, finds))
         assert (reply.text, len(bench.server.requests)) == ("ok", count)
     assert [tool["name"] for tool in bench.sent["tools"]] == ["search", "find_tools", "get_2", "get_0"]
     assert '"name": "get_2"' in json.dumps(bench.sent).replace("\\", "")

@@ -91,7 +91,7 @@ class Rules:
         needed = self.policy[decision.number]
         state.number, state.is_edited, state.role = decision.number, True, None
         if needed in (RAISES, NOTHING):
-            state.outcome, state.by, state.edits = "denied", "needs_approval", [*state.edits, by]
+            state.outcome, state.by, state.edits = "denied", "policy", [*state.edits, by]
             return "denied"
         state.role = needed if isinstance(needed, str) else None
         if _has(decision.roles, state.role):

@@ -27,13 +27,14 @@ def warnings(*agents: Agent) -> list[str]:
 
 
 def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
-    assert (fetch_page.trust, pay.trust, McpServer("a", command=["b"]).trust) == ("untrusted", "trusted", "untrusted")
-    server = McpServer("a", command=["b"], trust="trusted", consequential=["pay_*"])
-    assert (server.trust, server.is_consequential("pay_all"), server.is_consequential("read")) == (
+    assert [each.trust for each in (fetch_page, pay, McpServer("a", command=["b"]))] == [
+        "untrusted",
         "trusted",
-        True,
-        False,
-    )
+        "untrusted",
+    ]
+    server = McpServer("a", command=["b"], trust="trusted", consequential=["pay_*"])
+    assert [server.options_of(name)["consequential"] for name in ("pay_all", "read")] == [True, False]
+    assert server.trust == "trusted"
 
 
 @pytest.mark.parametrize(

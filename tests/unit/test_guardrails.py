@@ -284,10 +284,10 @@ def raises(*_: Any) -> bool:
         (lambda arguments, ctx: arguments["euros"] > 5, 0, None, "paid 5"),
         (lambda arguments, ctx: arguments["euros"] > 4, 1, None, "paid 5"),
         (lambda arguments, ctx: "boss", 1, "boss", "paid 5"),
-        (lambda arguments, ctx: "no role\n", 0, None, "its needs_approval returned a text that is no role"),
-        (lambda arguments, ctx: None, 0, None, "its needs_approval returned an object of the type NoneType"),
-        (lambda arguments, ctx: 1, 0, None, "its needs_approval returned an object of the type int"),
-        (raises, 0, None, "its needs_approval failed: ValueError: no idea"),
+        (lambda arguments, ctx: "no role\n", 0, None, "its policy returned a text that is no role"),
+        (lambda arguments, ctx: None, 0, None, "its policy returned an object of the type NoneType"),
+        (lambda arguments, ctx: 1, 0, None, "its policy returned an object of the type int"),
+        (raises, 0, None, "its policy failed: ValueError: no idea"),
     ],
 )
 async def test_which_calls_a_person_is_asked_about(

@@ -18,6 +18,7 @@ from mulligan import Agent, DeclarationError, Guarded, InvalidRunInputError, Run
 from mulligan.activities.agent_files import agent_file
 from mulligan.activities.agent_files.agent_file import parse_agent_file
 from mulligan.activities.agent_files.labels import MOST_LABELS_BYTES, parse_labels
+from mulligan.feature import Needs
 from mulligan.schema.open_file import read_bytes
 from mulligan.schema.yaml_fields import FileFault
 from mulligan.testing import ScriptedModel, run_agent
@@ -146,7 +147,10 @@ class Reading(Guarded):
         self.threads.append(threading.current_thread())
         return super().faults(agent)
 
-    def instructions(self) -> str:
+    def needs(self, models: Sequence[str]) -> Needs:
+        return Needs(instructions=self._instructions)
+
+    def _instructions(self) -> str:
         self.threads.append(threading.current_thread())
         return "Read."
 

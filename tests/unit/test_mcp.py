@@ -124,7 +124,7 @@ def test_include_and_exclude_patterns_select_the_offered_tools() -> None:
         "read_a",
         "write",
     ]
-    assert [server.needs_approval_for(name) for name in ("write", "read_a")] == [True, False]
+    assert [server.options_of(name)["needs_approval"] for name in ("write", "read_a")] == [True, False]
 
 
 def test_every_tool_name_of_a_server_becomes_legal_and_unique() -> None:
@@ -235,7 +235,7 @@ def test_the_declarations_of_the_mcp_page_work_as_described() -> None:
     for code in others:
         exec(compile(code, "docs/mcp.md", "exec", dont_inherit=True), dict(page))
     files, github = page["clerk"].mcp
-    assert [files.needs_approval_for(name) for name in ("write_file", "read_file")] == [True, False]
+    assert [files.options_of(name)["needs_approval"] for name in ("write_file", "read_file")] == [True, False]
     assert not github.offers("delete_file")
     assert qualified_name("server", "files.delete/all") in PAGE
 
@@ -455,8 +455,8 @@ async def test_tools_on_demand_do_not_count_against_what_a_request_may_have(
     for stored, most in ((True, 1_000), (False, 645)):
         offered = await servers.offer_tools(agent, stored=stored)
         definition = define(agent, "", "openai:x", offered)
-        assert len(definition.on_demand) == most
-        assert all(name.startswith("many__") for name in definition.on_demand)
+        assert len(definition.unseen) == most
+        assert all(name.startswith("many__") for name in definition.unseen)
         # Twenty places of 128 are for tools that the model finds.
         assert len(definition.visible_tools) == 128 - 20 - 1 + 1
     assert "find_tools" in [tool.name for tool in definition.visible_tools]

@@ -36,9 +36,9 @@ def test_another_value_is_refused_by_a_sentence(value: Any) -> None:
 
 def test_a_server_declares_it_for_all_tools_or_by_patterns() -> None:
     patterns = McpServer("shop", url="http://x", once=["create_*"])
-    assert [patterns.once_for(each) for each in ("create_order", "list_orders")] == [True, False]
+    assert [patterns.options_of(each)["once"] for each in ("create_order", "list_orders")] == [True, False]
     for value in (True, False, "step", "conversation"):
-        assert McpServer("shop", url="http://x", once=value).once_for("any") == value
+        assert McpServer("shop", url="http://x", once=value).options_of("any").get("once", False) == value
     with pytest.raises(DeclarationError, match="once must be a list of names, but is"):
         McpServer("shop", url="http://x", once=7)  # type: ignore[arg-type]
 

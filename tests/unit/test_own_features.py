@@ -9,7 +9,7 @@ import pytest
 from temporalio import activity
 
 from mulligan import Agent, AgentFeature, Call, DeclarationError, RunInput, Say
-from mulligan.feature import Feature, ModelAnswer, RejectedAnswer, Schedule, Wait
+from mulligan.feature import Feature, FeatureParts, ModelAnswer, RejectedAnswer, Schedule, Wait
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import ErrorInfo
 from mulligan.wire.tool_call import CALL_TOOL
@@ -84,7 +84,7 @@ class SameName(OneWord):
 
 
 def test_a_declaration_that_does_nothing_in_the_workflow_or_has_anothers_name_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="WithoutPart has no part in the workflow; set its in_workflow"):
+    with pytest.raises(DeclarationError, match="WithoutPart has no part in the workflow; set its parts"):
         Agent(name="a", model="openai:m", features=[WithoutPart()])
     with pytest.raises(DeclarationError, match="SameName and OneWord have one name; leave one out"):
         Agent(name="a", model="openai:m", features=[OneWord(), SameName()])
@@ -97,7 +97,7 @@ def blocking() -> None:
 
 def test_an_activity_of_a_feature_must_be_async() -> None:
     class Blocks(OneWord):
-        activities = (blocking,)
+        parts = FeatureParts("one_word_feature", workflow=OneWordInWorkflow, activities=(blocking,))
 
     with pytest.raises(
         DeclarationError, match=r"blocking.* is among the activities of a feature; make it an `async def`"
@@ -108,7 +108,7 @@ def test_an_activity_of_a_feature_must_be_async() -> None:
 def test_a_worker_has_the_features_of_its_agents_and_those_of_its_modules() -> None:
     """A module without an agent is loaded by workers that run the workflows of other workers' agents."""
     of_agent = load((), agents=[one_word_feature.strict])
-    assert of_agent.features == (OneWord,)
+    assert of_agent.features == (OneWord.parts,)
     assert one_word_feature.__name__ in of_agent.modules
     [of_module] = [load([one_word_feature.__name__])]
     assert LoadedFeatures(of_module).classes == (OneWordInWorkflow,)
@@ -140,7 +140,7 @@ class Refusing(Feature):
 
 @dataclass(frozen=True)
 class Refuses(AgentFeature):
-    in_workflow = Refusing
+    parts = FeatureParts("test_own_features", workflow=Refusing)
 
 
 @pytest.mark.parametrize(

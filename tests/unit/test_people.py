@@ -92,7 +92,7 @@ async def test_without_the_feature_for_approvals_a_call_waits_all_the_same(
     decision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing runs that people must be asked about, whatever features a worker has."""
-    without = tuple(each for each in FEATURE_CLASSES if each.name() != "approvals")
+    without = tuple(each for each in FEATURE_CLASSES if each.feature != "approvals")
     assert len(without) == len(FEATURE_CLASSES) - 1
     monkeypatch.setattr(running_agent, "FEATURE_CLASSES", without)
     asked: list[str] = []

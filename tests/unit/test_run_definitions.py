@@ -112,7 +112,7 @@ async def test_what_is_too_large_for_history_is_in_the_content_storage(
     monkeypatch.setattr(definitions, "STORED_BYTES", 5_000)
     contents = ContentStore(StoredFiles(tmp_path, "content")) if stored else None
     worker = known(contents=contents)
-    whole = definition("i" * instructions, tools=[tool_of("seen"), tool_of("rare", tools)], on_demand=["rare"],
+    whole = definition("i" * instructions, tools=[tool_of("seen"), tool_of("rare", tools)], unseen=["rare"],
                        mcp={"rare": "x", "seen": "y"}, mcp_schemas={"rare": {}}) if hidden else definition("i" * instructions)  # fmt: skip
     if refused not in (None, "stored"):
         with pytest.raises(InvalidRunInputError) as error:
@@ -137,7 +137,7 @@ def test_the_definition_has_what_the_model_is_sent() -> None:
     assert made.tools[-1].description == (
         "Give your final answer by calling this, once and alone: it ends your work. A sum."
     )
-    assert (made.on_demand, made.output, [each.name for each in made.visible_tools]) == (
+    assert (made.unseen, made.output, [each.name for each in made.visible_tools]) == (
         ["rarely"],
         None,
         ["look", "find_tools", "Sum"],

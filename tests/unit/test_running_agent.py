@@ -658,7 +658,7 @@ def test_a_trace_that_a_client_sends_is_taken_over_if_it_is_one(data: str | None
     [
         ({}, False),
         ({"guarded": True}, True),
-        ({"tools": {"a": ToolFacts(timeout=1), "b": ToolFacts(timeout=1, asks_person=True)}}, True),
+        ({"tools": {"a": ToolFacts(timeout=1), "b": ToolFacts(timeout=1, asks=True)}}, True),
         ({"tools": {"a": ToolFacts(timeout=1)}}, False),
     ],
 )
@@ -666,4 +666,3 @@ def test_a_turn_whose_calls_may_wait_for_people_uses_approvals(facts: dict[str, 
     turn = open_turn_of(agent_facts(**facts))
     assert Approvals.is_used(turn) is is_used
     assert Rules.is_used(turn) is is_used
-    assert Rules.is_used(open_turn_of(agent_facts(tools={"a": ToolFacts(timeout=1, consequential=True)})))

@@ -30,6 +30,7 @@ from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.features.approvals import ApprovalsOption
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.run_context import RunContext
 
@@ -104,14 +105,13 @@ def test_the_options_have_the_defaults_and_the_values_of_a_functions() -> None:
         return order
 
     of_function, of_schema = vars(other), vars(shop().listed_tools[0])
-    apart = {"function", "arguments"}
+    apart = {"function", "arguments", "traits"}
     assert {name: each for name, each in of_schema.items() if name not in apart} == {
         name: each for name, each in of_function.items() if name not in apart
     }
     local = shop(local=True, retry_on=KeyError, approval_timeout=5).listed_tools[0]
     assert (local.timeout.seconds, local.retry_on) == (10, (KeyError,))
-    assert local.approval_timeout is not None
-    assert local.approval_timeout.seconds == 5
+    assert local.option(ApprovalsOption).approval_timeout == 5
 
 
 @pytest.mark.parametrize(

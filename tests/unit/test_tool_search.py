@@ -238,7 +238,7 @@ async def test_a_worker_that_has_not_opened_the_run_reads_the_definition_from_th
     with pytest.raises(MissingContentError, match="This worker has no content storage"):
         await Definitions(Registry([])).find("x", context)
     tools = [ToolDefinition(name="get_1", description="x" * 20_000_000, parameters={})]
-    too_large = Definition(instructions="", tools=tools, on_demand=["get_1"])
+    too_large = Definition(instructions="", tools=tools, unseen=["get_1"])
     with pytest.raises(InvalidRunInputError, match="the limit is 20,000,000"):
         await opened.pinned(too_large, "finder", None)
 

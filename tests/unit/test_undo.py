@@ -11,6 +11,7 @@ import pytest
 from mulligan import Agent, DeclarationError, tool
 from mulligan.activities.pin_facts import _tool_facts
 from mulligan.activities.tool_running.result_value import result_value
+from mulligan.features.undo import UndoOption
 from mulligan.wire.undo import CallToUndo, UndoList, UndoSchedule, undo_id
 
 
@@ -43,7 +44,7 @@ def test_a_wrong_undo_is_refused_at_declaration(function: Any) -> None:
 
 @pytest.mark.parametrize("function", [back, lambda *given: None, functools.partial(four, more=1), dict.update])
 def test_what_can_be_called_with_three_arguments_is_an_undo(function: Any) -> None:
-    assert tool(undo=function)(change).undo is function
+    assert tool(undo=function)(change).option(UndoOption).undo is function
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, "2", None, True])
@@ -59,8 +60,8 @@ def test_attempts_without_an_undo_are_refused() -> None:
 
 def test_what_is_pinned_of_it_when_a_run_opens() -> None:
     agent = Agent(name="a", model="openai:m")
-    assert _tool_facts(agent, tool(undo=back, undo_attempts=3)(change), None).undo == 3
-    assert _tool_facts(agent, tool(change), None).model_dump(mode="json").get("undo") is None
+    assert _tool_facts(agent, tool(undo=back, undo_attempts=3)(change), None).features == {"undo": 3}
+    assert _tool_facts(agent, tool(change), None).features == {}
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,9 @@ class BatchFacts(BaseModel):
     models: list[str]
 
 
+WORKFLOWS = (BatchCollector, BatchWorkflow)
+
+
 class Batch(Feature):
     """The model calls of an agent whose models are called in batches, one at a time."""
 
@@ -100,7 +103,6 @@ class Batch(Feature):
             timeout=limits.READ_BATCH_TIMEOUT, retry=limits.model_retry(None), has_heartbeat=True
         ),
     }
-    workflows: ClassVar = (BatchCollector, BatchWorkflow)
     waits: ClassVar = (BatchWait,)
 
     @classmethod

@@ -46,10 +46,12 @@ class BudgetWait(Wait):
         return f"waiting, as tenant {spent},", "; it asks again until then"
 
 
+WORKFLOWS = (TenantBudget,)
+
+
 class Budgets(Feature):
     """The waits of one agent: it asks again after a minute, two minutes … at most an hour."""
 
-    workflows: ClassVar = (TenantBudget,)
     waits: ClassVar = (BudgetWait,)
 
     def __init__(self, agent: RunningAgent) -> None:

@@ -70,7 +70,7 @@ class Clearing(Feature):
         if facts is None or before <= 0:
             return await then(call)
         said = ClearedResults(before=before, except_tools=facts.except_tools).model_dump(mode="json")
-        return await then(call.model_copy(update={"features": {**call.features, self.name(): said}}))
+        return await then(call.model_copy(update={"features": {**call.features, self.feature: said}}))
 
     def _clear(self, facts: ClearingFacts) -> int:
         """Clear what is due; returns the bytes that are left out for the first time."""
@@ -104,7 +104,7 @@ class Clearing(Feature):
     def for_resume(self, state: ResumeState) -> None:
         """What was cleared before the step of a fork, which decides in that step as this run did."""
         if state.fork is not None:
-            state.fork.features[self.name()] = [[*each] for each in self._clearings if each[0] < state.fork.step]
+            state.fork.features[self.feature] = [[*each] for each in self._clearings if each[0] < state.fork.step]
 
     def dump(self) -> list[list[int]] | None:
         """What was cleared, as JSON."""

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import BaseModel, Field
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from mulligan.wire.checked_result import MOST_SECONDS
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettleDeferred
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome, without_arguments
@@ -25,7 +27,6 @@ from mulligan.workflows.scheduling import RECORD, NoResult, Schedule
 from mulligan.workflows.step_call import StepCall
 
 if TYPE_CHECKING:
-    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 _ENDED = {
@@ -37,6 +38,13 @@ _ENDED = {
     "stopped": "the run was stopped",
     "cancelled": "the run was cancelled",
 }
+
+
+class DeferredFacts(BaseModel):
+    """What was pinned for a deferred tool."""
+
+    timeout: Annotated[float, Field(ge=0, le=MOST_SECONDS)] | None = None
+    on_cancel: bool = False
 
 
 class Deferred(Feature):
@@ -52,6 +60,7 @@ class Deferred(Feature):
             waits=False,
         ),
     }
+    option_type = DeferredFacts
     waits: ClassVar = (DeferredWait,)
 
     @classmethod
@@ -59,22 +68,18 @@ class Deferred(Feature):
         """Set the handler of the update that brings a result."""
         CompleteHandler(agents)
 
-    @classmethod
-    def is_used(cls, turn: Turn) -> bool:
-        """Whether one of the agent's tools is deferred."""
-        return any(each.deferred for each in turn.facts.tools.values())
-
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""
         waits = self.agent.waits
         wait = waits.carried(DeferredWait, call.call.id)
-        if wait is None and (call.facts is None or not call.facts.deferred):
+        if wait is None and self.feature not in call.pinned:
             ended = await then(call)
             if ended.deferred is None:
                 return ended
             # Its tool was none when the turn opened, and is deferred where the body has run.
+            assert call.facts is not None
+            call.facts.features[self.feature] = {"timeout": ended.deferred.timeout, "on_cancel": True}
             wait = self._wait(call)
-            wait.timeout = ended.deferred.timeout
             self._begin(call, wait, ended)
         wait = wait or self._wait(call)
         try:
@@ -97,7 +102,7 @@ class Deferred(Feature):
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=call.facts.deferred_timeout if call.facts else None,
+            timeout=call.pinned[self.feature].get("timeout"),
         )
 
     async def _end_of(
@@ -145,7 +150,7 @@ class Deferred(Feature):
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
-        if end in ("stopped", "cancelled") and call.facts and call.facts.on_cancel and not wait.is_timer:
+        if end in ("stopped", "cancelled") and call.pinned[self.feature].get("on_cancel") and not wait.is_timer:
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
 

@@ -14,7 +14,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import CallTool, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.step_call import StepCall
 
@@ -33,6 +33,7 @@ class Guarded(Feature):
     """The untrusted results that one agent has read. They count however the conversation that is sent changes later."""
 
     facts_type = GuardedFacts
+    option_type = bool
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
@@ -49,7 +50,7 @@ class Guarded(Feature):
     @classmethod
     def _concerns(cls, facts: AgentFacts) -> bool:
         may_read = any(each.untrusted for each in facts.tools.values())
-        return may_read or cls.name() in facts.features or bool(facts.definition.provider_tools)
+        return may_read or cls.feature in facts.features or bool(facts.definition.provider_tools)
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """Take over the results that another run has read. Results in a client's conversation have no label: they count."""
@@ -73,16 +74,21 @@ class Guarded(Feature):
             cited = "; ".join(each.title or each.url for each in record.citations)
             for hosted in record.hosted_calls:
                 self._results.add(ForeignResult.of(hosted.id, hosted.name, cited, step - 1))
-        pinned = [each.features.get(self.name()) for each in self.agent.turn.all_facts]
+        pinned = [each.features.get(self.feature) for each in self.agent.turn.all_facts]
         guards = [GuardedFacts.model_validate(each).action for each in pinned if each is not None]
         self._results.guard = strictest((self._results.guard, *guards))
         if self._results.before(step).count:
             self.agent.turn.result.trust = "untrusted"
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
-        """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result."""
+        """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result.
+
+        A sub-agent's prompt is written by a model that has read these results, and its calls are guarded as well.
+        """
+        if call.facts is not None and call.facts.agent is not None:
+            call.handed_down = {"foreign_results": self._read_before(call).for_other_run()}
         guard, decision = self._results.guard, call.record.decision
-        if guard is None or call.facts is None or not call.facts.consequential:
+        if guard is None or not call.pinned.get(self.feature):
             return None
         if decision is not None and decision.decision == "approve":
             return None
@@ -105,10 +111,6 @@ class Guarded(Feature):
             call.record.untrusted = True
             self._results.add(ForeignResult.of(call.call.id, call.call.name, outcome.text, self._step))
 
-    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:
-        """A sub-agent's prompt is written by a model that has read these results, and its calls are guarded as well."""
-        return run_input.model_copy(update={"foreign_results": self._read_before(call).for_other_run()})
-
     def for_resume(self, state: ResumeState) -> None:
         """Add the results for a run that goes on with this conversation, or is forked from it."""
         if state.fork is None:
@@ -126,7 +128,7 @@ class Guarded(Feature):
         """Continue with what `dump` returned."""
         self._results = ForeignResults.model_validate(state)
 
-    def _read_before(self, call: StepCall | CallTool) -> ForeignResults:
+    def _read_before(self, call: StepCall) -> ForeignResults:
         """What was read before a call was written; a script that makes it may have read results of its own step."""
         return self._results.before(self._step + call.after_untrusted)
 

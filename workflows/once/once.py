@@ -21,7 +21,6 @@ from mulligan.workflows.waits import Wait
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
-    from mulligan.workflows.turn import Turn
 
 _MAY_HAVE_RUN = frozenset({"tool_lost", "tool_timeout", "denied", "cancelled"})
 """The kinds of error after which nobody knows what a call has done. One that has begun is `denied` where it was stopped."""
@@ -51,17 +50,14 @@ class EqualCallWait(Wait):
 class Once(Feature):
     """The calls of an agent's tools with `once`: those of the newest step by their index, and earlier ones."""
 
+    option_type = Scope
+
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
         self._calls = OnceCalls(agent.conversation)
         self._open: dict[int, _OpenCall] = {}
         self._not_approved: dict[str, str] = {}
         """Why calls of this step were not run that people were asked about, by digest."""
-
-    @classmethod
-    def is_used(cls, turn: Turn) -> bool:
-        """Whether one of the agent's tools has `once`."""
-        return any(each.once for each in turn.facts.tools.values())
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """Take over the calls of the run that a turn resumes. Returns the turn's input without them."""
@@ -75,13 +71,15 @@ class Once(Feature):
         for call in calls:
             if not call.is_carried and call.index == 0:
                 self._calls.begin_step()
-            if call.facts is None or not call.facts.once or call.prepared.text is not None:
+            once: Scope | None = call.pinned.get(self.feature)
+            if once is None or call.prepared.text is not None:
                 continue
+            call.is_request_written = False
             if call.call.id in results:
                 self._note_if_not_approved(call, self._digests(call))
                 continue
             record = self._calls.unfinished(call.call.id) if call.is_carried else None
-            self._open[call.index] = _OpenCall(self._digests(call), call.facts.once, record)
+            self._open[call.index] = _OpenCall(self._digests(call), once, record)
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Wait for equal calls that have no result. Returns the result of a call that is excluded."""

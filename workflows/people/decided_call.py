@@ -50,7 +50,7 @@ async def record_decision(
         answer=answer,
         run=is_approved,
         started=started,
-        with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
+        with_request=call.waits_for != call.prepared.waits_for or not call.is_request_written,
     )
     summary = f"{call.call.name}: {decision}"
     recorded = await agent.activity(RECORD_DECISION, request, ToolOutcome, summary=summary)
@@ -75,7 +75,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         untrusted=foreign.results if foreign else [],
         earlier=agent.conversation.earlier_decisions(call.call.name, limits.EARLIER_DECISIONS),
         step=agent.turn.result.steps,
-        timeout=facts.approval_timeout if facts else None,
-        reminder=facts.approval_reminder if facts else None,
+        timeout=call.timeout,
+        reminder=call.reminder,
         runs_elsewhere=facts is not None and (facts.task_queue is not None or facts.agent is not None),
     )

@@ -17,6 +17,7 @@ from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.person_wait import PersonWait, how_decided
 
 if TYPE_CHECKING:
+    from mulligan.workflows.feature import AfterDecision
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
@@ -32,14 +33,14 @@ class DecisionHandlers:
     async def decide(self, argument: Any = None) -> dict[str, Any]:
         """Accept a decision on a call that waits for approval."""
         request = parse_update(Decide, argument)
-        key, pending = self._find_decidable(request)
+        key, pending, to_do = self._find_decidable(request)
         answer: dict[str, Any] = {"accepted": True, "call_id": request.call_id}
         if request.arguments is not None and (outcome := await self._edit(key, pending, request)):
             return answer | outcome
         pending.resolve(request.decision, by=request.by, reason=request.reason)
-        for feature in self._agents.agent(key).with_method("decided"):
+        for each in to_do:
             with self._handlers.until_end():
-                answer |= await feature.decided(pending, request)
+                answer |= await each()
         return answer
 
     async def answer(self, argument: Any = None) -> dict[str, Any]:
@@ -87,8 +88,9 @@ class DecisionHandlers:
             check_size("text", request.text, FORM_BYTES)
         return key, pending
 
-    def _find_decidable(self, request: Decide) -> tuple[str, PersonWait]:
-        """Find a call that waits for approval, or a question of an MCP server, which may be denied.
+    def _find_decidable(self, request: Decide) -> tuple[str, PersonWait, list[AfterDecision]]:
+        """Find a call that waits for approval, or a question of an MCP server, which may be denied; and what is to be done
+        after the decision.
 
         Raises:
             UpdateRefusedError: there is no such call, or it needs a role that whoever decides does not have.
@@ -97,7 +99,7 @@ class DecisionHandlers:
             for inbox in self._inboxes(request.conversation).values():
                 pending = inbox.waits.find(PersonWait, request.call_id)
                 if pending is not None and pending.question is not None:
-                    return self._find_pending(request.call_id, request.conversation, "question")
+                    return *self._find_pending(request.call_id, request.conversation, "question"), []
         key, pending = self._find_pending(request.call_id, request.conversation, "approval")
         if not pending.may_approve(request.roles):
             raise UpdateRefusedError(
@@ -108,9 +110,8 @@ class DecisionHandlers:
             raise UpdateRefusedError(
                 f'Somebody has edited the arguments of "{request.call_id}" meanwhile; read them first.'
             )
-        for feature in self._agents.agent(key).with_method("check_decision"):
-            feature.check_decision(pending, request)
-        return key, pending
+        features = self._agents.agent(key).with_method("deciding")
+        return key, pending, [each for feature in features if (each := feature.deciding(pending, request)) is not None]
 
     def _find_pending(
         self, call_id: str, key: str | None, kind: Literal["approval", "question"]

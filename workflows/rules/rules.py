@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
@@ -33,7 +34,7 @@ from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import Decide
 from mulligan.workflows import limits
-from mulligan.workflows.feature import Feature
+from mulligan.workflows.feature import AfterDecision, Feature
 from mulligan.workflows.people.decided_call import record_decision
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.rules.rule_book import RuleBook
@@ -51,6 +52,9 @@ _ASK_TENANT = Schedule(
 )
 
 
+WORKFLOWS = (TenantRules,)
+
+
 class Rules(Feature):
     """The rules of one agent's run. Those of the tenant are asked for at each call, so that a deleted one ends at once.
 
@@ -58,7 +62,6 @@ class Rules(Feature):
     """
 
     schedules: ClassVar = {FIND_TENANT_RULES: _ASK_TENANT, ADD_TENANT_RULE: _ASK_TENANT}
-    workflows: ClassVar = (TenantRules,)
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
@@ -78,7 +81,7 @@ class Rules(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether calls of the turn may need an approval."""
-        return turn.facts.guarded or any(each.asks_person or each.consequential for each in turn.facts.tools.values())
+        return turn.facts.guarded or any(each.asks for each in turn.facts.tools.values())
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Approve a call in place of a person if a rule says so."""
@@ -101,10 +104,10 @@ class Rules(Feature):
         await record_decision(self.agent, call, step=self.agent.turn.result.steps, started=since)
         return None
 
-    def check_decision(self, wait: PersonWait, decision: Decide) -> None:
-        """Refuse to remember what cannot be a rule, before anything is decided."""
+    def deciding(self, wait: PersonWait, decision: Decide) -> AfterDecision | None:
+        """Refuse to remember what cannot be a rule, before anything is decided. Then an approval becomes a rule."""
         if decision.remember is None:
-            return
+            return None
         if decision.decision == "deny":
             raise UpdateRefusedError('"remember" is allowed with "approve" only: a denial is not a rule.')
         if decision.remember == "tenant" and self.agent.turn.input.tenant is None:
@@ -122,11 +125,10 @@ class Rules(Feature):
         check_size("arguments", rule.model_dump_json(include={"arguments"}), RULE_BYTES)
         if refusal is not None:
             raise UpdateRefusedError(refusal)
+        return partial(self._remember, wait, decision)
 
-    async def decided(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:
-        """Make a rule of an approval, if the person has asked for it: its name, or why there is none."""
-        if decision.remember is None or decision.decision == "deny":
-            return {}
+    async def _remember(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:
+        """Make a rule of an approval: its name, or why there is none."""
         rule = self._rule_of(wait, decision)
         refused = self._add(rule) if decision.remember == "run" else await self._add_for_tenant(rule)
         return {"rule": rule.name} if refused is None else {"rule_refused": refused}

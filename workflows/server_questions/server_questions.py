@@ -176,8 +176,8 @@ class ServerQuestions(Feature):
                 text=f"{question.text}\n{question.url}" if question.url else question.text,
                 user=agent.turn.input.user,
                 step=agent.turn.result.steps,
-                timeout=call.facts.approval_timeout if call.facts else None,
-                reminder=call.facts.approval_reminder if call.facts else None,
+                timeout=call.timeout,
+                reminder=call.reminder,
                 question=question,
                 is_held=not ends_call,
             )

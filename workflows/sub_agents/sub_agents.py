@@ -55,6 +55,7 @@ class _SubAgentCall:
     """
 
     request: CallTool
+    handed_down: Mapping[str, Any]
     facts: ToolFacts
     turn: Turn
     record: CallRecord
@@ -115,11 +116,18 @@ class SubAgents(Feature):
         # The calls of the step that share the rest of the budget, whether they have started or not.
         sharing = sum(each.facts.share_budget for each in self.agent.calls if each.facts is not None)
         running = _SubAgentCall(
-            request=call.request, facts=call.facts, turn=self.agent.turn, record=call.record, sharing=sharing
+            request=call.request,
+            handed_down=call.handed_down,
+            facts=call.facts,
+            turn=self.agent.turn,
+            record=call.record,
+            sharing=sharing,
         )
         self._open[call.call.id] = running
         with self.agent.running(call):
             running.task = asyncio.create_task(self._run_and_record(running))
+            assert self.agent.step_calls is not None
+            self.agent.step_calls.tasks.append(running.task)
             try:
                 # A cancellation, which may come twice, does not end the task: it ends when the run has, and its span is
                 # closed.
@@ -127,10 +135,6 @@ class SubAgents(Feature):
             except asyncio.CancelledError:
                 running.cancel()
                 raise
-
-    async def calls_failed(self) -> None:
-        """Wait until no run is open."""
-        await asyncio.gather(*(call.task for call in self._open.values() if call.task), return_exceptions=True)
 
     def dump(self) -> int | None:
         """The runs that each call of an open step may use."""
@@ -186,9 +190,7 @@ class SubAgents(Feature):
             call.reason = "this run has no budget left for it"
             return
         try:
-            run_input = _input_of(call, prompt, depth - 1, budget)
-            for feature in self.agent.linked("hand_down"):
-                run_input = feature.hand_down(call.request, run_input)
+            run_input = _input_of(call, prompt, depth - 1, budget).model_copy(update=call.handed_down)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]

@@ -39,6 +39,7 @@ class ToolSearch(Feature):
     """
 
     facts_type = ToolSearchFacts
+    option_type = bool
     schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT)}
 
     def __init__(self, agent: RunningAgent) -> None:
@@ -49,11 +50,11 @@ class ToolSearch(Feature):
     async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
         """Say in the request which tools were found. Without that, it would contain all tools."""
         said = SearchState(found=self._known()).model_dump(mode="json")
-        return await then(call.model_copy(update={"features": {**call.features, self.name(): said}}))
+        return await then(call.model_copy(update={"features": {**call.features, self.feature: said}}))
 
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """A tool that the model calls counts as found: its schema is in the call's error, or was guessed."""
-        on_demand = [call.call.name for call in calls if call.facts is not None and call.facts.on_demand]
+        on_demand = [call.call.name for call in calls if self.feature in call.pinned]
         self._add(on_demand)
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
@@ -96,7 +97,7 @@ class ToolSearch(Feature):
                 names = names_in(message) or []
                 if isinstance(message, AssistantMessage):
                     called = [call.name for call in message.tool_calls]
-                    names = [name for name in called if name in tools and tools[name].on_demand]
+                    names = [name for name in called if name in tools and self.feature in tools[name].features]
                 self._found = with_new(self._found, names)
             self._finds = [(0, self._found)] if self._found else []
         return self._found
@@ -106,7 +107,7 @@ class ToolSearch(Feature):
         if state.fork is not None:
             finds: list[Any] = [[step, names] for step, names in self._finds if step < state.fork.step]
             if finds:
-                state.fork.features[self.name()], state.fork.edited[self.name()] = finds, {"finds": finds}
+                state.fork.features[self.feature], state.fork.edited[self.feature] = finds, {"finds": finds}
 
     def dump(self) -> list[Any] | None:
         """The names by steps, as JSON."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from pydantic import Field
 from temporalio import workflow
 
 from mulligan.once import call_digest
 from mulligan.values import AssistantMessage, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.shorten import json_size
 from mulligan.wire.times import iso
 from mulligan.wire.undo import (
@@ -41,11 +43,15 @@ _DONE = (None, "invalid_result")
 """Kinds after which it has: `invalid_result` has run, and only its result cannot be used."""
 
 
+WORKFLOWS = (UndoWorkflow,)
+
+
 class Undo(Feature):
     """Answers what a run has executed. A run does nothing else for its undo, so no turn uses it."""
 
+    option_type = Annotated[int, Field(ge=1, le=MOST_INT)]
+
     schedules: ClassVar = SCHEDULES
-    workflows: ClassVar = (UndoWorkflow,)
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:  # noqa: ARG003
@@ -179,10 +185,11 @@ class _ExecutedCalls:
 
 
 def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
-    if facts is None or facts.undo is None:
+    attempts: Any = facts.features.get(Undo.feature) if facts else None
+    if facts is None or attempts is None:
         return None
     return UndoSchedule(
-        attempts=facts.undo,
+        attempts=attempts,
         timeout=facts.timeout,
         task_queue=facts.task_queue,
         queue_timeout=facts.queue_timeout,

@@ -166,7 +166,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
 
     def _defers(self, request: Request) -> bool:
         is_possible = self._client.is_default and NO_DEFERRED not in self._adapted.of(request.model)
-        return request.on_demand is not None and is_possible
+        return request.unseen is not None and is_possible
 
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
         items = with_references(request, self.encode) if self._defers(request) else request.items
@@ -233,8 +233,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
             stop = body.pop("stop")
             body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         _set_tools(body, request)
-        if request.on_demand is not None and self._defers(request):
-            body["tools"] = deferred_tools(body["tools"], request.on_demand, _tool)
+        if request.unseen is not None and self._defers(request):
+            body["tools"] = deferred_tools(body["tools"], request.unseen, _tool)
         if container := self._container_of(request, body):
             body.setdefault("container", container)
         instructions = request.definition.instructions

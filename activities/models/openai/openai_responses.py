@@ -206,7 +206,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without reasoning."""
-        request = replace(self._refused_content.without(request), on_demand=None)  # a refusal would be learned too late
+        request = replace(self._refused_content.without(request), unseen=None)  # a refusal would be learned too late
         reasoning = not plain and NO_REASONING not in self._adapted.of(request.model)
         return self._http_request(request, reasoning).content({})
 
@@ -245,7 +245,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
         self._adapted.recall(request)
         if not self._client.is_default or NO_DEFERRED in self._adapted.of(request.model):
-            request = replace(request, on_demand=None)
+            request = replace(request, unseen=None)
 
         def attempt(request: Request) -> Awaitable[T]:
             return self._with_or_without_reasoning(request, send)
@@ -254,10 +254,10 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             return await self._refused_content.send(request, attempt)
         except ModelRequestError as error:
             is_refusal = error.status in (400, 422) and _refusals.DEFERRED_TOOLS.search(error.message)
-            if request.on_demand is None or not is_refusal:
+            if request.unseen is None or not is_refusal:
                 raise
         self._adapted.learn(request.model, [NO_DEFERRED])
-        return await self._refused_content.send(replace(request, on_demand=None), attempt)
+        return await self._refused_content.send(replace(request, unseen=None), attempt)
 
     async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         try:
@@ -290,8 +290,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         request = self._properties(request).request(request)
         items = list(request.items if reasoning else filter(None, map(_without_reasoning, request.items)))
         items = _with_callers(items)
-        if request.on_demand is not None:
-            items = with_searches(items, request.on_demand, _tool)
+        if request.unseen is not None:
+            items = with_searches(items, request.unseen, _tool)
         if LEGAL_IDS not in self._adapted.of(request.model):
             items = with_own_ids(items, own_ids(request.messages, self._data_key))
         return HttpRequest(
@@ -355,8 +355,8 @@ def _body(request: Request, labels: Container[str], *, reasoning: bool) -> dict[
     if request.definition.tools or hosted:
         # Strict mode is this API's default; it refuses every schema with an optional parameter.
         body["tools"] = [*map(_tool, request.definition.tools), *hosted]
-        if request.on_demand is not None:
-            deferred = deferred_tools(body["tools"], request.on_demand, _tool)
+        if request.unseen is not None:
+            deferred = deferred_tools(body["tools"], request.unseen, _tool)
             plain = [tool for tool in deferred if "defer_loading" not in tool]
             # A search's result has the tools that it has found, so that more than a request may have need not be in it.
             body["tools"] = [*map(search_tool, deferred if len(deferred) <= MOST_TOOLS else plain)]

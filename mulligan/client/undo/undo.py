@@ -21,6 +21,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.find_runs import memo_of
+from mulligan.client.going_on import GoesOn
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
 from mulligan.client.run_state import RunNotFoundError, describe_existing, first_run_id
@@ -52,7 +53,7 @@ from mulligan.wire.undo import (
 )
 
 Handle = WorkflowHandle[Any, Any]
-CHECK_GOING_ON, WHAT_STILL_HOLDS = check_not_being_undone, without_undone
+GOES_ON = GoesOn(check_not_being_undone, without_undone)
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
 MOST_CALLS, MOST_BYTES = 1_500, 700_000

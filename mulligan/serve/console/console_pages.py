@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import UNDECODABLE
-from mulligan.features import parts
+from mulligan.features import installed_parts
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.caller import Caller
@@ -273,11 +273,12 @@ def _text_of(call: CallView, part: str) -> str | None:
     return call.result.text if part == "result" and call.result else None
 
 
-PARTS = [part for part in parts("serve") if hasattr(part, "PAGES")]
-BELOW_WAITING = [part.BELOW_WAITING for part in parts("serve") if hasattr(part, "BELOW_WAITING")]
+PAGES = [found for parts in installed_parts() if (found := parts.pages) is not None]
+BELOW_WAITING = [each.below_waiting for each in PAGES if each.below_waiting is not None]
 """What features have to say below the calls that wait: each returns HTML."""
-LINKS.extend(part.LINK for part in PARTS if hasattr(part, "LINK"))
-ROUTERS = (assets, sign_in_pages, fork_pages, forms, compare_pages, *(part.PAGES for part in PARTS), pages)
+LINKS.extend(each.link for each in PAGES if each.link is not None)
+_of_features = filter(None, (each.router for each in PAGES))
+ROUTERS = (assets, sign_in_pages, fork_pages, forms, compare_pages, *_of_features, pages)
 """Each before those whose paths are more general."""
 router = APIRouter()
 for each in ROUTERS:

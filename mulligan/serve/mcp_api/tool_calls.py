@@ -39,7 +39,7 @@ from mulligan.serve.mcp_api.run_tasks import new_task, runs_and_caller, wants_ta
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
-from mulligan.serve.turn_stream import asks_person
+from mulligan.serve.turn_stream import waits_for_person
 from mulligan.wire.parse_update import parse_update
 from mulligan.wire.run_status import is_open
 from mulligan.wire.updates import Answer, Decide
@@ -225,7 +225,7 @@ class _Call:
                     for message in filter(None, (progress_message(run_id, change) for change in changed)):
                         self.reported += 1
                         await self.context.session.report_progress(self.reported, message=message)
-                    if asks_person(each.event) and await self.runs.pending(self.caller, run_id):
+                    if waits_for_person(each.event) and await self.runs.pending(self.caller, run_id):
                         break
         except TimeoutError:
             pass

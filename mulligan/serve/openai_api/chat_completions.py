@@ -37,7 +37,7 @@ from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.shown_json import shown_json
-from mulligan.serve.turn_stream import asks_person
+from mulligan.serve.turn_stream import waits_for_person
 from mulligan.wire.event_types import Answered, RunEnded
 
 ID_PREFIX = "chatcmpl-"
@@ -98,7 +98,7 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> tup
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
     async for each in follow_while_connected(request, await runs.watch(caller, run_id)):
         event = each.event
-        if asks_person(event) and await runs.pending(caller, run_id):  # somebody may have decided since
+        if waits_for_person(event) and await runs.pending(caller, run_id):  # somebody may have decided since
             raise Problem(
                 422, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )

@@ -14,7 +14,7 @@ from mulligan.serve.openai_api.response_events import ResponseEvents
 from mulligan.serve.openai_api.sequence import read_up_to
 from mulligan.serve.problems import problem_of
 from mulligan.serve.runs import NO_END, Runs
-from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
+from mulligan.serve.turn_stream import WaitingCall, open_turn, waits_for_person
 from mulligan.wire.event_types import SubRunEvent
 
 
@@ -81,7 +81,7 @@ async def _frames(
             try:
                 async for each in stream:
                     sent = list(events.translate(each.event, each.position))
-                    if isinstance(each.event, SubRunEvent) and asks_person(each.event):
+                    if isinstance(each.event, SubRunEvent) and waits_for_person(each.event):
                         sent += events.ask_below(await read_pending())
                     for event in sent:
                         number = event["sequence_number"]

@@ -20,7 +20,7 @@ from temporalio.bridge.proto.workflow_activation import SignalWorkflow, Workflow
 from temporalio.converter import PayloadConverter
 from temporalio.worker import WorkflowInstanceDetails
 
-from mulligan.features import parts
+from mulligan.features import all_words
 from mulligan.wire.read_payload import read_payloads
 from mulligan.wire.updates import STOP
 from mulligan.worker.sdk_workarounds.unreadable_payloads import NOT_HERE, NOT_NOW
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from temporalio.workflow import _Definition
 
 _log = logging.getLogger(__name__)
-_WITH_CONTENT = frozenset(each for part in parts("wire") for each in getattr(part, "SIGNALS", ()))
+_WITH_CONTENT = frozenset(all_words().signals)
 """The other signals of Mulligan's own workflows."""
 _UNREADABLE_STOP = Payload(
     metadata={"encoding": b"json/plain"}, data=b'{"reason": "The content of the stop signal could not be read."}'

@@ -93,7 +93,7 @@ def test_options_carry_over() -> None:
     assert ours.model_settings == {"temperature": 0, "text": {"verbosity": "low"}, "service_tier": "flex"}
     tool = ours.tool("pay")
     assert tool is not None
-    assert (tool.timeout.total_seconds(), tool.needs_approval, tool.strict) == (7, True, True)
+    assert (tool.timeout.total_seconds(), tool.traits.policy, tool.strict) == (7, True, True)
     assert isinstance(ours.tools[1], ProviderTool)  # type: ignore[index]
 
 
@@ -168,7 +168,7 @@ def test_plain_functions_do_not_block_the_event_loop() -> None:
         (tool,) = await tools(run_input, CALL)  # type: ignore[operator, misc]
         RELEASED.clear()
         asyncio.get_running_loop().call_later(0.1, RELEASED.set)
-        assert await tool.needs_approval({}, CALL) is True
+        assert await tool.traits.policy({}, CALL) is True
 
     async def trip(check: Any, value: Any) -> None:
         assert await check(value, CALL) == "its tripwire was triggered."

@@ -63,7 +63,7 @@ def test_options_carry_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 9 in ours.model_settings.values()
     tool = ours.tool("eat")
     assert tool is not None
-    assert (tool.description, tool.needs_approval, tool.timeout.total_seconds(), tool.strict) == ("Eat.", True, 7, True)
+    assert (tool.description, tool.traits.policy, tool.timeout.total_seconds(), tool.strict) == ("Eat.", True, 7, True)
     assert tool.schema["properties"]["name"]["description"] == "What."
     assert [type(each) for each in ours.tools][-1:] == [ProviderTool]  # type: ignore[union-attr]
     assert ours.declared_output is not None
