@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from mulligan.client.run_state import ResumeError
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
-from mulligan.features import OWN
+from mulligan.features import installed
 from mulligan.once import OnceCall
 from mulligan.run_input import RunInput
 from mulligan.values import Message
@@ -87,4 +87,4 @@ async def what_still_holds(
 
 
 def _of_features() -> list[GoesOn]:
-    return [goes_on for each in OWN if (goes_on := each.goes_on) is not None]
+    return [*installed("goes_on").values()]
