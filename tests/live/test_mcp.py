@@ -336,4 +336,4 @@ def test_the_agents_command_lists_mcp_servers_without_starting_them(tmp_path: Pa
     )  # fmt: skip
     [agent] = [each for each in json.loads(shown.stdout) if each["name"] == borrower.name]
     address = Path(sys.executable).name
-    assert agent["mcp"] == [{"name": "lent", "address": address, "include": None, "exclude": [], "untrusted": True}]
+    assert agent["mcp"] == [{"name": "lent", "address": address, "include": None, "exclude": [], "trust": "untrusted"}]
