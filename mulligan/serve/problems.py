@@ -10,7 +10,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 from mulligan.serve.clean_text import without_folders

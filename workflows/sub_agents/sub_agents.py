@@ -22,12 +22,12 @@ from temporalio.exceptions import (
 
 from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.observe.trace_ids import parent_of_step
-from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import status_of_cause
+from mulligan.wire.start_input import Carried, StartInput
 from mulligan.wire.start_memo import start_memo
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
@@ -190,7 +190,7 @@ class SubAgents(Feature):
             call.reason = "this run has no budget left for it"
             return
         try:
-            run_input = _input_of(call, prompt, depth - 1, budget).model_copy(update=call.handed_down)
+            run_input = _input_of(call, prompt, depth - 1, budget).with_fields(**call.handed_down)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]
@@ -290,14 +290,14 @@ def child_workflow_id(parent: str, call_id: str, conversation: str, attempt: int
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
-def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]) -> RunInput:
+def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]) -> StartInput:
     """The input of the call's run.
 
     Raises:
         ValidationError: a run does not accept the sub-agent's name, or a limit of its run.
     """
     request = call.request
-    return RunInput(
+    return StartInput(
         agent=call.run.agent,
         prompt=prompt,
         metadata=request.metadata,
@@ -308,12 +308,12 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         user=call.turn.input.user,
         client_metadata=call.turn.input.client_metadata,
         priority=call.turn.input.priority,
-        output_schema=call.facts.output_schema,
+        carried=Carried(output_schema=call.facts.output_schema),
         **budget,
     )
 
 
-async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(call: _SubAgentCall, run_input: StartInput, prompt: str) -> workflow.ChildWorkflowHandle[Any, Any]:
     """Start the run, by the first of its ids that is free.
 
     Raises:

@@ -15,14 +15,14 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from mulligan.client.find_runs import memo_of, origin_of
+from mulligan.client.find_runs import memo_of
+from mulligan.client.origins.chained_run import ChainedRun
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
-from mulligan.client.resumed_run import ResumedRun
-from mulligan.client.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
 from mulligan.client.unless_missing import unless_missing
-from mulligan.once import OnceCall
 from mulligan.values import Message, UserMessage
 from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.start_input import Carried
 from mulligan.wire.undo import UNDO_MEMO, UNDO_QUERY, UNDO_WORKFLOW, CallToUndo, UndoList, undo_id
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -35,6 +35,8 @@ _MOST_NAMED = 20
 
 class UndoError(ResumeError):
     """A run cannot be undone. The message says why, and what to do."""
+
+    verb = "undone"
 
 
 async def undos(
@@ -109,18 +111,18 @@ async def check_not_being_undone(client: Client, described: WorkflowExecutionDes
 async def without_undone(
     client: Client,
     described: WorkflowExecutionDescription,
-    once: Sequence[OnceCall],
+    carried: Carried,
     messages: Sequence[Message],
     before: int | None = None,
-) -> tuple[list[OnceCall], list[Message], int]:
+) -> tuple[Carried, list[Message]]:
     """Return what a new run gets from the run that it goes on from, without the calls that were undone there.
 
-    The last value is the number of undos, as `check_not_being_undone` counts them.
+    What is carried has the number of undos, as `check_not_being_undone` counts them.
 
     Args:
         client: A client of the server.
         described: The run.
-        once: Its calls of tools with `once`. Those that are undone are left out.
+        carried: What is carried of it. Its calls of tools with `once` that are undone are left out.
         messages: Its messages. A message for each undone run is added, which names the calls.
         before: The step before which the new run begins; None: it goes on from all of them.
 
@@ -128,7 +130,7 @@ async def without_undone(
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
         RPCError: Temporal does not answer.
     """
-    added, count = list(messages), 0
+    added, count, once = list(messages), carried.undos or 0, carried.once
     async for run, step in _run_and_those_before(client, described, before):
         undone, number = await _undone(client, run)
         count += number
@@ -138,7 +140,7 @@ async def without_undone(
         note = UserMessage(role="user", text=_note(calls))
         if calls and note not in added:
             added.append(note)
-    return [*once], added, count
+    return carried.model_copy(update={"once": once, "undos": count}), added
 
 
 async def _run_and_those_before(
@@ -148,19 +150,15 @@ async def _run_and_those_before(
 
     With each comes the step before which the next run began; None: it has all steps. `before`: that of the first run.
     """
-    run: ResumedRun | None = await ResumedRun.of(described)
+    run: ChainedRun | None = await ChainedRun.of(described)
     for _ in range(_MOST_RUNS_BEFORE):
         if run is None:
             return
         yield run.description, before
-        fork = origin_of(await memo_of(run.description)).get("forked_from")
-        if run.resumed_from is not None:
-            source, before = (run.resumed_from.workflow_id, run.resumed_from.run_id), None
-        elif fork is not None:
-            source, before = (fork["id"], fork["run_id"]), min(before or fork["step"], fork["step"])
-        else:
+        if (origin := run.origin) is None:
             return
-        run = await ResumedRun.read(client, *source)
+        before = None if origin.kind == "resume" else min(before or origin.step, origin.step)
+        run = await ChainedRun.read(client, origin.workflow_id, origin.run_id)
 
 
 async def _undone(client: Client, described: WorkflowExecutionDescription) -> tuple[list[CallToUndo], int]:

@@ -76,8 +76,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
     parsed = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
-    await parsed.served_by.check(runs, caller)
-    run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
+    run_id = await parsed.served_by.start(runs, caller, parsed.run_input, parsed.start, parsed.ignored)
     head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.served_by.agent}
     if names := ServedRequest.current().ignored:
         head["metadata"] = {IGNORED: names}

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from mulligan.client.operator_file import OperatorFile
 from mulligan.model_name import ModelName
 from mulligan.serve.caller import Caller
+from mulligan.serve.idempotency import StartRequest
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 
@@ -40,7 +42,19 @@ class ServedBy:
     @property
     def input_fields(self) -> Json:
         """The fields of a RunInput that say so."""
-        return {"agent": self.agent, **({"model": self.model, "model_only": True} if self.model else {})}
+        return {"agent": self.agent, **({"model": self.model} if self.model else {})}
+
+    async def start(
+        self, runs: Runs, caller: Caller, body: bytes, request: StartRequest, ignored: IgnoredFields
+    ) -> str:
+        """Start the run of a request, and return its id. `body`: with the fields above.
+
+        Raises:
+            Problem: as of `check` and `Runs.start`.
+        """
+        await self.check(runs, caller)
+        model_only = self.model is not None
+        return (await runs.start(caller, body, request=request, ignored=ignored, model_only=model_only)).id
 
     async def check(self, runs: Runs, caller: Caller) -> None:
         """Check that a side request starts no tools.

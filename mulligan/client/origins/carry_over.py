@@ -1,0 +1,96 @@
+"""What is carried from a run into another one that goes on from it, and what features have to say before that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from temporalio.client import Client, WorkflowExecutionDescription
+
+from mulligan.client.origins.run_state import ResumeError
+from mulligan.client.unless_missing import unless_missing
+from mulligan.errors import InvalidRunInputError
+from mulligan.features import OWN
+from mulligan.values import Message
+from mulligan.wire.start_input import Carried, StartInput
+
+Adapted = tuple[Carried, Sequence[Message]]
+
+
+class GoesOn(NamedTuple):
+    """What a feature has to say before a run goes on from another one.
+
+    `check`: of (client, description): it may; returns how often that run was undone. `adapt`: of (client, description,
+    carried, messages, step): what is carried, and the messages, as a run gets them whose tools run; `step`: before which it
+    begins, None: it goes on from all steps.
+    """
+
+    check: Callable[[Client, WorkflowExecutionDescription], Awaitable[int]]
+    adapt: Callable[..., Awaitable[Adapted]]
+
+
+def _of_features() -> list[GoesOn]:
+    return [goes_on for each in OWN if (goes_on := each.goes_on) is not None]
+
+
+async def check_origin(client: Client, described: WorkflowExecutionDescription) -> int:
+    """Check that a run may go on from another one now. Returns how often that was undone.
+
+    Raises:
+        ResumeError: it may not, as while that is being undone (UndoOpenError).
+        RPCError: Temporal does not answer.
+    """
+    return sum([await each.check(client, described) for each in _of_features()])
+
+
+async def check_unchanged(client: Client, run_input: StartInput) -> None:
+    """Check, when a run opens, that the run from which it goes on was not undone since its input was made.
+
+    An undo looks for runs that resume it when it begins, and refuses without `--yes`. As each looks after it was started,
+    at least one of them sees the other.
+
+    Raises:
+        InvalidRunInputError: it was undone, or is being undone.
+        RPCError: Temporal does not answer.
+    """
+    origin, known = run_input.carried.origin, run_input.carried.undos
+    if origin is None or known is None:
+        return
+    handle = client.get_workflow_handle(origin.workflow_id, run_id=origin.run_id)
+    if (described := await unless_missing(handle.describe())) is None:
+        return
+    try:
+        undos = await check_origin(client, described)
+    except ResumeError as error:
+        raise InvalidRunInputError(str(error)) from None
+    if undos != known:
+        raise InvalidRunInputError(
+            f"The run {origin.workflow_id!r}, or one before it, was undone while this one was started, so that it would "
+            "go on from what is no longer there; start it again (a fork whose id you chose: under another id)."
+        )
+
+
+async def carry_over(
+    client: Client,
+    described: WorkflowExecutionDescription,
+    run_input: StartInput,
+    messages: Sequence[Message],
+    step: int | None = None,
+) -> StartInput:
+    """The input of a run, whose tools run, with these messages of another run and what it carries of that one.
+
+    Args:
+        client: A client of the server.
+        described: The other run.
+        run_input: The input, whose `carried` is as that run has it.
+        messages: The messages.
+        step: Before which the run begins; None: it goes on from all steps.
+
+    Raises:
+        ResumeError: as `check_origin`; or it cannot be read.
+        RPCError: Temporal does not answer.
+    """
+    carried = run_input.carried.model_copy(update={"undos": 0})
+    for each in _of_features():
+        carried, messages = await each.adapt(client, described, carried, messages, step)
+    return run_input.with_fields(carried=carried, messages=[*messages])
