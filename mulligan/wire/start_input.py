@@ -35,7 +35,7 @@ class Origin(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Kind
+    kind: Literal["resume", "fork"]
     """Whether its conversation is continued, or the run was forked from it."""
     workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
     """Its workflow id."""
@@ -113,14 +113,14 @@ class StartInput(RunInput):
 
     @classmethod
     def of(cls, run_input: RunInput, **carried: Any) -> StartInput:
-        """The input that a user has written, with what is carried."""
+        """The input of a run that begins: `run_input`, as its user has written it, with fields of `carried`."""
         if isinstance(run_input, cls):
             return run_input.with_fields(**carried)
         given = {name: getattr(run_input, name) for name in RunInput.model_fields}
         return cls.model_construct(run_input.model_fields_set, **given, carried=Carried(**carried))
 
     def with_fields(self, **update: Any) -> Self:
-        """A copy with other values of its fields, and of those of `carried`."""
+        """A copy with the values of `update` in its fields, and in those of `carried`."""
         carried = {name: update.pop(name) for name in Carried.model_fields.keys() & update.keys()}
         if carried:
             update["carried"] = update.get("carried", self.carried).model_copy(update=carried)
