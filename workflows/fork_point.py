@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 
 from mulligan.errors import InvalidRunInputError
 from mulligan.features import FEATURES
-from mulligan.values import AssistantMessage
+from mulligan.values import AssistantMessage, Message
 from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.resume_page import ForkState, ResumeState
-from mulligan.wire.start_input import Origin
+from mulligan.wire.start_input import Origin, StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.turn import Turn
+from mulligan.workflows.unfinished_calls import results_of_open_step
 
 
 def fork_state(agent: RunningAgent, at: int | None, since: int) -> ResumeState | None:
@@ -38,19 +41,41 @@ def fork_state(agent: RunningAgent, at: int | None, since: int) -> ResumeState |
     agent_name = (answered[0].agent if answered else "") or (turn.input if turn else run_input).agent
     past = conversation.before(step, _request_span(agent, turn))
     messages = past.messages[past.cut :]
+    run_input = (turn.input if turn else run_input).model_copy(update={"agent": agent_name})
+    fork = _fork(agent, step, turn, past, agent_name)
+    return _page(agent, run_input, turn.trace if turn else "", messages, since, fork)
+
+
+def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
+    """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
+
+    At the end are people's messages that the model has not seen.
+    """
+    run_input, trace = (agent.turn.input, agent.turn.trace) if agent.has_turn else (agent.input, "")
+    if run_input is None:
+        return None
+    # The step of a run that was terminated, or has timed out, is open.
+    messages = [*agent.conversation.whole_view(), *results_of_open_step(agent), *agent.inbox.new_messages()]
+    return _page(agent, run_input, trace, messages, max(0, since))
+
+
+def _page(
+    agent: RunningAgent,
+    run_input: StartInput,
+    trace: str,
+    messages: Sequence[Message],
+    since: int,
+    fork: ForkState | None = None,
+) -> ResumeState:
     page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
     end = since + len(page)
-    state = ResumeState(
-        input=(turn.input if turn else run_input).for_other_run.with_fields(agent=agent_name),
-        trace=turn.trace if turn else "",
-        messages=page,
-        next=end if end < len(messages) else None,
-        step=step,
-    )
-    if state.next is None:
-        state.fork = _fork(agent, step, turn, past, agent_name)
-        for feature in agent.with_method("for_resume"):
-            feature.for_resume(state)
+    state = ResumeState(input=run_input.for_other_run, trace=trace, messages=page, step=fork.step if fork else None)
+    if end < len(messages):
+        state.next = end
+        return state
+    state.fork = fork
+    for feature in agent.with_method("for_resume"):
+        feature.for_resume(state)
     return state
 
 

@@ -98,24 +98,10 @@ class TracedTurn:
     version: AgentVersion | None = None
 
     @classmethod
-    def opened_by(
-        cls,
-        request: OpenRun,
-        run_input: StartInput,
-        *,
-        workflow_id: str,
-        run_id: str,
-        version: AgentVersion | None,
-    ) -> TracedTurn:
-        """The run, or turn, that `open_run` opens."""
-        return cls(
-            metadata=run_input.metadata,
-            origin=run_input.carried.origin,
-            **{name: getattr(request, name) for name in _OF_REQUEST},
-            workflow_id=workflow_id,
-            run_id=run_id,
-            version=version,
-        )
+    def opened_by(cls, request: OpenRun, run_input: StartInput, **known: Any) -> TracedTurn:
+        """The run, or turn, that `open_run` opens. `known`: the fields that the activity knows."""
+        of_request = {name: getattr(request, name) for name in _OF_REQUEST}
+        return cls(**of_request, **known, metadata=run_input.metadata, origin=run_input.carried.origin)
 
 
 _OF_REQUEST = ("agent", "first_run_id", "conversation", "turn", "parent", "call_id")

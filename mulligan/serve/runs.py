@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from temporalio.client import (
     Client,
@@ -32,7 +31,7 @@ from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusErro
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.origins.branch_run import branch_run
 from mulligan.client.origins.fork_run import parse_fork, start_fork
-from mulligan.client.origins.resume_run import AlreadyResumedError, PromptNeededError, continue_run
+from mulligan.client.origins.resume_run import AlreadyResumedError, continue_run
 from mulligan.client.origins.run_state import ResumeError
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
@@ -256,17 +255,10 @@ class Runs:
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
-            if key is not None and server_id == key:
-                raise key_reused(error.workflow_id) from None
-            raise id_taken(error.workflow_id) from None
-        except AlreadyResumedError as error:
-            if key is not None and error.key == key:
-                raise key_reused(error.workflow_id) from None
-            where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
-            raise Problem(409, "already_resumed", str(error), where) from None
-        except PromptNeededError as error:
-            raise Problem(422, "prompt_needed", str(error)) from None
+            raise (key_reused if server_id and server_id == key else id_taken)(error.workflow_id) from None
         except ResumeError as error:
+            if isinstance(error, AlreadyResumedError) and key and error.key == key:
+                raise key_reused(error.workflow_id) from None
             raise problem_of_state(error, 409, "not_resumable") from None
         return Started.noted(started.handle.id, is_new=started.is_new)
 
@@ -290,9 +282,7 @@ class Runs:
             user = caller.other_user
             started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
         except WorkflowAlreadyStartedError as error:
-            if key is not None and chosen is None:
-                raise key_reused(error.workflow_id) from None
-            raise id_taken(error.workflow_id) from None
+            raise (key_reused if key is not None and chosen is None else id_taken)(error.workflow_id) from None
         except ResumeError as error:
             raise problem_of_state(error, 422, "not_forkable") from None
         ServedRequest.current().started = started.handle.id

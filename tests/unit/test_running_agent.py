@@ -25,12 +25,12 @@ from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.start_input import Carried, InheritedLabels, Origin, StartInput
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits, open_turn
-from mulligan.workflows.agent_progress import resume_state, task_in_one_line
+from mulligan.workflows.agent_progress import task_in_one_line
 from mulligan.workflows.approvals.approvals import Approvals
 from mulligan.workflows.conversation.records import CallRecord, EarlierPart
 from mulligan.workflows.current_details import current_details
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.fork_point import fork_state
+from mulligan.workflows.fork_point import fork_state, resume_state
 from mulligan.workflows.once.once import Once
 from mulligan.workflows.people.decision_handlers import DecisionHandlers
 from mulligan.workflows.people.person_wait import PersonWait

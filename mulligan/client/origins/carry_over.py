@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription
 
@@ -14,33 +14,39 @@ from mulligan.features import OWN
 from mulligan.values import Message
 from mulligan.wire.start_input import Carried, StartInput
 
-Adapted = tuple[Carried, Sequence[Message]]
+GoesOn = Callable[..., Awaitable[tuple[Carried, Sequence[Message]]]]
+"""What a feature does before a run goes on from another one: a function of (client, description, carried, messages) and
+`step`, as `carry_over` has them, that returns what is carried, and the messages, as a run gets them whose tools run. It adds
+to `carried.undos` how often that run was undone; with `only_checks`, it does no more than that.
+
+Raises:
+    ResumeError: no run may go on from that one, as while it is being undone (UndoOpenError); or it cannot be read.
+    RPCError: Temporal does not answer.
+"""
 
 
-class GoesOn(NamedTuple):
-    """What a feature has to say before a run goes on from another one.
-
-    `check`: of (client, description): it may; returns how often that run was undone. `adapt`: of (client, description,
-    carried, messages, step): what is carried, and the messages, as a run gets them whose tools run; `step`: before which it
-    begins, None: it goes on from all steps.
-    """
-
-    check: Callable[[Client, WorkflowExecutionDescription], Awaitable[int]]
-    adapt: Callable[..., Awaitable[Adapted]]
-
-
-def _of_features() -> list[GoesOn]:
-    return [goes_on for each in OWN if (goes_on := each.goes_on) is not None]
+async def _adapted(
+    client: Client,
+    described: WorkflowExecutionDescription,
+    carried: Carried,
+    messages: Sequence[Message],
+    **options: Any,
+) -> tuple[Carried, Sequence[Message]]:
+    carried = carried.model_copy(update={"undos": 0})
+    for each in OWN:
+        if (goes_on := each.goes_on) is not None:
+            carried, messages = await goes_on(client, described, carried, messages, **options)
+    return carried, messages
 
 
 async def check_origin(client: Client, described: WorkflowExecutionDescription) -> int:
     """Check that a run may go on from another one now. Returns how often that was undone.
 
     Raises:
-        ResumeError: it may not, as while that is being undone (UndoOpenError).
-        RPCError: Temporal does not answer.
+        ResumeError, RPCError: as of `GoesOn`.
     """
-    return sum([await each.check(client, described) for each in _of_features()])
+    carried, _ = await _adapted(client, described, Carried(), (), only_checks=True)
+    return carried.undos or 0
 
 
 async def check_unchanged(client: Client, run_input: StartInput) -> None:
@@ -87,10 +93,7 @@ async def carry_over(
         step: Before which the run begins; None: it goes on from all steps.
 
     Raises:
-        ResumeError: as `check_origin`; or it cannot be read.
-        RPCError: Temporal does not answer.
+        ResumeError, RPCError: as of `GoesOn`.
     """
-    carried = run_input.carried.model_copy(update={"undos": 0})
-    for each in _of_features():
-        carried, messages = await each.adapt(client, described, carried, messages, step)
+    carried, messages = await _adapted(client, described, run_input.carried, messages, step=step)
     return run_input.with_fields(carried=carried, messages=[*messages])

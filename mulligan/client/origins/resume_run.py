@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -24,6 +23,7 @@ from mulligan.client.origins.chained_run import (
     request_digest,
 )
 from mulligan.client.origins.run_state import ResumeError, describe_ended, read_run_state
+from mulligan.client.read_run import wait_for_end
 from mulligan.client.start_run import BegunRun, Handle, read_input
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
@@ -31,7 +31,6 @@ from mulligan.run_input import parse_prompt
 from mulligan.values import AssistantMessage, Message, UserMessage
 from mulligan.wire.request_labels import MAIN_CONVERSATION, labels_for, prompt_cache_key
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.start_input import Origin, StartInput
 
 
@@ -142,8 +141,9 @@ async def continue_run(
         earlier = replace(earlier, tenant=given.tenant if given else None)
     continuing = _Continuing(client, earlier, options, key)
     if server_id:
-        return await continuing.under_server_id(server_id)
-    return await (continuing.under_id(new_id) if new_id else continuing.under_next_id())
+        following = (f"{server_id}-{number}" for number in itertools.count(2))
+        return await continuing.under_ids(itertools.chain([server_id], following))
+    return await (continuing.under_ids([new_id]) if new_id else continuing.under_next_id())
 
 
 class _Continuing:
@@ -155,21 +155,23 @@ class _Continuing:
         self._request = request_digest(options)
         self._input: StartInput | None = None
 
-    async def under_id(self, new_id: str) -> BegunRun:
-        """The continuation with an id that the caller has chosen."""
-        existing = await self._begin(new_id)
-        return existing if isinstance(existing, BegunRun) else self._checked_branch(existing)
+    async def under_ids(self, ids: Iterable[str]) -> BegunRun:
+        """The continuation with the first of these ids whose run began, or that is free; with the last one in any case.
 
-    async def under_server_id(self, server_id: str) -> BegunRun:
-        """The continuation with an id that is made from the request, or the first of the following ids that began."""
-        ids = itertools.chain([server_id], (f"{server_id}-{number}" for number in itertools.count(2)))
-        while True:
-            existing = await self._begin(next(ids))
+        Raises:
+            WorkflowAlreadyStartedError: the run with an id does not continue this one.
+            AlreadyResumedError: another request has started it.
+        """
+        for new_id in ids:
+            existing = await self._begin(new_id)
             if isinstance(existing, BegunRun):
                 return existing
-            continuation = self._checked_branch(existing)
+            if not existing.continues(self._earlier.tenant, {self._earlier.source}):
+                raise WorkflowAlreadyStartedError(existing.description.id, AGENT_WORKFLOW)
+            continuation = self._checked(existing)
             if await existing.has_begun(self._client):
-                return continuation
+                break
+        return continuation
 
     async def under_next_id(self) -> BegunRun:
         """The continuation with the first id of the run's own that is free, or has it already.
@@ -188,7 +190,7 @@ class _Continuing:
                 continue
             has_begun = await existing.has_begun(self._client)
             if has_begun or (self._key and existing.key == self._key):
-                continuation = self._checked_continuation(existing)
+                continuation = self._checked(existing)
                 if has_begun:
                     return continuation
             taken = 0
@@ -214,18 +216,7 @@ class _Continuing:
         queue = self._options.get("task_queue") or self._earlier.description.task_queue
         return await begin_from(self._client, new_id, self._prepared, queue)
 
-    def _checked_branch(self, existing: ChainedRun) -> BegunRun:
-        """The existing continuation with the id of a branch, if this request would have started an equal run.
-
-        Raises:
-            WorkflowAlreadyStartedError: the run with this id does not continue this one.
-            AlreadyResumedError: another request has started it.
-        """
-        if not existing.continues(self._earlier.tenant, {self._earlier.source}):
-            raise WorkflowAlreadyStartedError(existing.description.id, AGENT_WORKFLOW)
-        return self._checked_continuation(existing)
-
-    def _checked_continuation(self, existing: ChainedRun) -> BegunRun:
+    def _checked(self, existing: ChainedRun) -> BegunRun:
         """The existing continuation, if this request would have started an equal run.
 
         Raises:
@@ -243,7 +234,7 @@ class _Continuing:
             return self._input
         workflow_id, run_id = self._earlier.source
         earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        status = await _read_status(earlier)
+        status = (await wait_for_end(earlier)).status
         state, messages = await read_run_state(self._client, earlier, self._earlier.description)
         options = {name: value for name, value in self._options.items() if name != "task_queue"}
         if "prompt" not in options:
@@ -278,12 +269,3 @@ def _check_last_message(workflow_id: str, status: str, messages: Sequence[Messag
         raise PromptNeededError(f"The run {workflow_id!r} has completed; give the agent's next task as a prompt.")
     if isinstance(last, AssistantMessage):
         raise PromptNeededError(f"The run {workflow_id!r} ended with a message of the model; give the next prompt.")
-
-
-async def _read_status(earlier: Handle) -> str:
-    """The status of a run that has ended."""
-    try:
-        result = await earlier.result(follow_runs=False)
-    except WorkflowFailureError as failure:
-        return status_of_cause(failure.cause)
-    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"

@@ -21,13 +21,11 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.find_runs import memo_of
-from mulligan.client.origins.carry_over import GoesOn
 from mulligan.client.origins.chained_run import ChainedRun, newest_continuation
 from mulligan.client.origins.run_state import RunNotFoundError, RunOpenError, describe_ended, first_run_id
 from mulligan.client.undo.undos_of_run import (
     UndoError,
     ask_workflow,
-    check_not_being_undone,
     list_of_undo,
     undos,
     without_undone,
@@ -52,7 +50,7 @@ from mulligan.wire.undo import (
 )
 
 Handle = WorkflowHandle[Any, Any]
-GOES_ON = GoesOn(check_not_being_undone, without_undone)
+GOES_ON = without_undone
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
 MOST_CALLS, MOST_BYTES = 1_500, 700_000

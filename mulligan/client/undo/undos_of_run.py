@@ -88,53 +88,37 @@ async def list_of_undo(client: Client, described: WorkflowExecutionDescription) 
     return await ask_workflow(undo, "undo", UNDO_QUERY, UndoList)
 
 
-async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
-    """Check that nothing is being undone that a new run would go on from, and count the undos that there were.
-
-    These are the undos of the run, and of the runs before it that it continues or was forked from. For a sub-agent's run,
-    they are those of the run that started it.
-
-    Raises:
-        UndoOpenError: one does.
-        RPCError: Temporal does not answer.
-    """
-    count = 0
-    async for run, _ in _run_and_those_before(client, described):
-        root = await _root(client, run)
-        async for _, undo in undos(client, root.id, first_run_id(root)):
-            count += 1
-            if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
-                raise UndoOpenError(root.id, undo.id)
-    return count
-
-
 async def without_undone(
     client: Client,
     described: WorkflowExecutionDescription,
     carried: Carried,
     messages: Sequence[Message],
-    before: int | None = None,
+    *,
+    step: int | None = None,
+    only_checks: bool = False,
 ) -> tuple[Carried, list[Message]]:
     """Return what a new run gets from the run that it goes on from, without the calls that were undone there.
 
-    What is carried has the number of undos, as `check_not_being_undone` counts them.
+    What is carried has the number of undos: of the run, and of the runs before it that it continues or was forked from. For
+    a sub-agent's run, they are those of the run that started it.
 
     Args:
         client: A client of the server.
         described: The run.
         carried: What is carried of it. Its calls of tools with `once` that are undone are left out.
         messages: Its messages. A message for each undone run is added, which names the calls.
-        before: The step before which the new run begins; None: it goes on from all of them.
+        step: Before which the new run begins; None: it goes on from all of them.
+        only_checks: Whether what was undone is not read; then no worker is needed.
 
     Raises:
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
         RPCError: Temporal does not answer.
     """
     added, count, once = list(messages), carried.undos or 0, carried.once
-    async for run, step in _run_and_those_before(client, described, before):
-        undone, number = await _undone(client, run)
+    async for run, before in _run_and_those_before(client, described, step):
+        undone, number = await _undone(client, run, only_counts=only_checks)
         count += number
-        calls = [call for call in undone if step is None or call.place_in_root[0] < step]
+        calls = [call for call in undone if before is None or call.place_in_root[0] < before]
         gone = {call.call_id if call.run == run.id else call.place_in_root[1] for call in calls}
         once = [call for call in once if call.call_id not in gone]
         note = UserMessage(role="user", text=_note(calls))
@@ -161,14 +145,16 @@ async def _run_and_those_before(
         run = await ChainedRun.read(client, origin.workflow_id, origin.run_id)
 
 
-async def _undone(client: Client, described: WorkflowExecutionDescription) -> tuple[list[CallToUndo], int]:
+async def _undone(
+    client: Client, described: WorkflowExecutionDescription, *, only_counts: bool
+) -> tuple[list[CallToUndo], int]:
     """The calls of a run, and of the runs below it, that are undone; and how many undos there were."""
     root, number = await _root(client, described), 0
     calls: dict[tuple[str, int], CallToUndo] = {}
     async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
         if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
-        listed = (await list_of_undo(client, undo)).calls if undo is not None else ()
+        listed = (await list_of_undo(client, undo)).calls if undo is not None and not only_counts else ()
         calls |= {call.key: call for call in listed if call.state == "undone"}
     return [call for call in calls.values() if described.id in (root.id, call.run)], number
 

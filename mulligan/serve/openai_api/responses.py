@@ -163,7 +163,9 @@ async def create(request: Request, runs: Serving, caller: Calling, form: Form) -
     elif asked.conversation:
         run_id = await _take_turn(runs, caller, asked)
     else:
-        run_id = await asked.served_by.start(runs, caller, asked.run_input, asked.start, asked.ignored)
+        model_only = await asked.served_by.check(runs, caller)
+        start, ignored = asked.start, asked.ignored
+        run_id = (await runs.start(caller, asked.run_input, request=start, ignored=ignored, model_only=model_only)).id
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:

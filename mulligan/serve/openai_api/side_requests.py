@@ -16,8 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from mulligan.client.operator_file import OperatorFile
 from mulligan.model_name import ModelName
 from mulligan.serve.caller import Caller
-from mulligan.serve.idempotency import StartRequest
-from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 
@@ -44,26 +42,14 @@ class ServedBy:
         """The fields of a RunInput that say so."""
         return {"agent": self.agent, **({"model": self.model} if self.model else {})}
 
-    async def start(
-        self, runs: Runs, caller: Caller, body: bytes, request: StartRequest, ignored: IgnoredFields
-    ) -> str:
-        """Start the run of a request, and return its id. `body`: with the fields above.
-
-        Raises:
-            Problem: as of `check` and `Runs.start`.
-        """
-        await self.check(runs, caller)
-        model_only = self.model is not None
-        return (await runs.start(caller, body, request=request, ignored=ignored, model_only=model_only)).id
-
-    async def check(self, runs: Runs, caller: Caller) -> None:
-        """Check that a side request starts no tools.
+    async def check(self, runs: Runs, caller: Caller) -> bool:
+        """Check that a side request starts no tools. Returns whether its run has the model alone.
 
         Raises:
             Problem: the agent has tools, the caller may not use it, or no worker answers that knows whether it has any.
         """
         if not self.is_side or self.model:
-            return
+            return self.model is not None
         described = await runs.agent(caller, self.agent)
         if described.keys() == {"name"}:
             raise Problem(503, "no_worker", f"No worker says now whether the agent {self.agent[:80]!r} has tools.")
@@ -72,6 +58,7 @@ class ServedBy:
                 400, "side_agent_has_tools", f"This is a side request by {SETTING}, whose agent {self.agent[:80]!r} has "
                 "tools. The operator of this server has to name an agent without tools there, or a model.",
             )  # fmt: skip
+        return False
 
 
 NOBODY = ServedBy("")
