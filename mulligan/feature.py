@@ -6,7 +6,6 @@ from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.tool import CallsOthers
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain
 from mulligan.workflows.running_agent import RunningAgent
@@ -28,7 +27,6 @@ __all__ = [
     "RunContext",
     "RunningAgent",
     "Schedule",
-    "StartInput",
     "StepAgain",
     "StepCall",
     "ToolOption",
