@@ -50,7 +50,7 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
     if description.status == WorkflowExecutionStatus.RUNNING:
         raise ExportError(f"The run {workflow_id!r} is open; a case has an end. Export it when it has ended.")
     try:
-        newest, _ = await read_run_state(client, run, description, 0, conversation, ExportError)
+        newest, _ = await read_run_state(client, description, 0, conversation, ExportError)
         if newest.fork is None or newest.fork.facts is None:
             raise ExportError(f"The run {workflow_id!r} never began: it has no steps.")
         key = newest.fork.key

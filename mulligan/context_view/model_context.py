@@ -78,9 +78,8 @@ async def read_model_context(
     origin = run_input.fork if run_input else None
     if origin is not None and step < origin.step:
         return await read_model_context(client, origin.workflow_id, step, origin.conversation, origin.run_id)
-    run = client.get_workflow_handle(workflow_id, run_id=description.run_id)
     try:
-        state, messages = await read_run_state(client, run, description, step, conversation)
+        state, messages = await read_run_state(client, description, step, conversation)
     except ResumeError as error:
         raise (NoSuchStepError(str(error.__cause__)) if type(error) is ResumeError else error) from error
     if state.fork is None or state.fork.facts is None:

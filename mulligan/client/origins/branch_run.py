@@ -24,13 +24,8 @@ async def branch_run(
     What the run itself has done is no part of the branch, and is not undone. A worker is needed only
     where the run continues one that was undone.
 
-    Args:
-        client: A client of the server.
-        workflow_id: The run.
-        run_input: Its input.
-        options: The fields of the input that are other ones in the branch: `prompt`, `metadata`, `client_instructions`,
-            `user`. None: the run's.
-        new_id: The id of the branch.
+    `run_input`: of that run. `options`: the fields that are other ones in the branch: `prompt`, `metadata`,
+    `client_instructions`, `user`. None: the run's.
 
     Raises:
         WorkflowAlreadyStartedError: there is a run with this id.

@@ -83,14 +83,9 @@ async def carry_over(
     messages: Sequence[Message],
     step: int | None = None,
 ) -> StartInput:
-    """The input of a run, whose tools run, with these messages of another run and what it carries of that one.
+    """The input of a run, whose tools run, with these messages of another run, and what it carries of that one.
 
-    Args:
-        client: A client of the server.
-        described: The other run.
-        run_input: The input, whose `carried` is as that run has it.
-        messages: The messages.
-        step: Before which the run begins; None: it goes on from all steps.
+    `run_input`: with `carried` as that run has it. `step`: before which the run begins; None: it goes on from all steps.
 
     Raises:
         ResumeError, RPCError: as of `GoesOn`.

@@ -156,12 +156,7 @@ async def begin_from(
 ) -> BegunRun | ChainedRun:
     """Begin a run that goes on from another one; or return the run that has the id already. Then no worker is needed.
 
-    Args:
-        client: A client of the server.
-        new_id: The id of the new run.
-        prepare: Returns its input, whose content is stored.
-        task_queue: That of the workers.
-        memo: More entries of its memo.
+    `prepare`: returns its input, whose content is stored. `memo`: more entries of its memo.
 
     Raises:
         InvalidRunInputError: the input is too large for Temporal.

@@ -232,8 +232,7 @@ async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[
 
 
 async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:
-    run = client.get_workflow_handle(description.id, run_id=description.run_id)
-    state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation, ForkError)
+    state, messages = await read_run_state(client, description, fork.at or 0, fork.conversation, ForkError)
     if state.fork is None:
         raise ForkError(f"The workflow {description.id!r} ({description.workflow_type}) has no such agent.")
     return state, messages

@@ -120,8 +120,7 @@ async def continue_run(
     Args:
         client: A client of the server.
         workflow_id: The earlier run.
-        options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`; and `user`, in place of the
-            earlier run's.
+        options: Those of `resume_run`, and other fields of the new run's input in place of the earlier run's.
         new_id: The continuation's id, chosen by the caller; None: an id made from the earlier run's.
         server_id: An id that the HTTP server has made from the request. A continuation with this id that ended before its
             first model call is made again under `server_id-2`, and so on.
@@ -233,9 +232,8 @@ class _Continuing:
         if self._input is not None:
             return self._input
         workflow_id, run_id = self._earlier.source
-        earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        status = (await wait_for_end(earlier)).status
-        state, messages = await read_run_state(self._client, earlier, self._earlier.description)
+        status = (await wait_for_end(self._client.get_workflow_handle(workflow_id, run_id=run_id))).status
+        state, messages = await read_run_state(self._client, self._earlier.description)
         options = {name: value for name, value in self._options.items() if name != "task_queue"}
         if "prompt" not in options:
             _check_last_message(workflow_id, status, messages)

@@ -88,7 +88,6 @@ async def describe_ended(
 
 async def read_run_state(
     client: Client,
-    run: Handle,
     description: WorkflowExecutionDescription,
     at: int | None = None,
     conversation: str | None = None,
@@ -99,18 +98,13 @@ async def read_run_state(
     A run of the chain that ended before a worker began it has none: its state is in the run before it, or, for the first
     run, in its input.
 
-    Args:
-        client: A client of the run's server.
-        run: The run.
-        description: What Temporal knows of it.
-        at: As of the query: None for the end of the run, or a step (0: the newest) for the conversation before it.
-        conversation: The key or the name of the agent, in a workflow with several.
-        refusal: The error that says that there is no such state.
+    `at`, `conversation`: as of the query; None for the end of the run. `refusal`: says that there is no such state.
 
     Raises:
         ResumeError: no worker answers (NoWorkerError), the retention of the run that has the step is over
             (RunNotFoundError), or there is no such state (`refusal`).
     """
+    run = client.get_workflow_handle(description.id, run_id=description.run_id)
     messages: list[Message] = []
     since: int | None = 0
     chosen = [] if at is None else [at, conversation]

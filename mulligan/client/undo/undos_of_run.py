@@ -102,13 +102,8 @@ async def without_undone(
     What is carried has the number of undos: of the run, and of the runs before it that it continues or was forked from. For
     a sub-agent's run, they are those of the run that started it.
 
-    Args:
-        client: A client of the server.
-        described: The run.
-        carried: What is carried of it. Its calls of tools with `once` that are undone are left out.
-        messages: Its messages. A message for each undone run is added, which names the calls.
-        step: Before which the new run begins; None: it goes on from all of them.
-        only_checks: Whether what was undone is not read; then no worker is needed.
+    Calls of tools with `once` that are undone are left out of what is carried; a message for each undone run is added, which
+    names the calls. `only_checks`: what was undone is not read; then no worker is needed.
 
     Raises:
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
