@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
@@ -12,6 +13,7 @@ from mulligan.activities.pin_facts import pinned_options
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent, AgentTool
+from mulligan.durations import seconds
 from mulligan.mcp import McpServer
 from mulligan.schema.plain_function import callable_name
 from mulligan.tool import Tool
@@ -53,12 +55,27 @@ def _shown(source: Tool | McpServer) -> dict[str, Any]:
     return {**labels, "waits": waits} if policy else labels
 
 
+def _options_of(server: McpServer) -> dict[str, Any]:
+    """The options of features that a server's tools have, by their keywords; a function is told by its name."""
+    options: dict[str, Any] = {}
+    for name, value in server.given.items():
+        match value:
+            case bool() | str():
+                options[name] = value
+            case int() | float() | timedelta():
+                options[name] = seconds(value)
+            case _:
+                options[name] = callable_name(value) if callable(value) else list(value)
+    return options
+
+
 def agent_json(agent: Agent) -> dict[str, Any]:
     """An agent as JSON: its models, tools with their schemas, MCP servers, and output types.
 
     `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
     a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
-    `features` of a tool is what its options of features pin, by the names of these.
+    `features` of a tool is what its options of features pin, by the names of these. `options` of a server are those that it
+    is declared with for its tools.
     `has_tools` is also there where a worker serves too many agents to list their tools.
     """
     return {
@@ -96,6 +113,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "address": server.address,
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
+                **({"options": options} if (options := _options_of(server)) else {}),
                 **_shown(server),
             }
             for server in agent.mcp

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from mulligan.activities.models.protocol import Provider, ToolsOnDemand
 from mulligan.activities.run_data.conversation_cache import CachedConversation
-from mulligan.features import OWN
+from mulligan.features import installed
 from mulligan.values import Message
 from mulligan.wire.agent_facts import Definition
 
@@ -56,4 +56,4 @@ def draft_of(
 @cache
 def _by_feature() -> Mapping[str, PrepareRequest]:
     """Loaded when it is needed: a feature's module may import what needs this one."""
-    return {each.name: prepare for each in OWN if (prepare := each.request) is not None}
+    return installed("request")

@@ -20,6 +20,7 @@ from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.features import FEATURES, OWN, TOOL_OPTIONS
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.option_faults import pin_fault
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
 from mulligan.model_name import check_model
@@ -392,6 +393,10 @@ class Agent(Generic[OutputT]):
                     "is in features twice" if type(same) is type(each) else f"and {type(same).__name__} have one name"
                 )
                 raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
+            if each.parts is not None and each.parts.name in FEATURES:
+                raise DeclarationError(
+                    f"{context}: {kind} has the name of Mulligan's own feature {each.name!r}; give another."
+                )
             if each.name not in FEATURES and (each.parts is None or each.parts.workflow is None):
                 raise DeclarationError(
                     f"{context}: {kind} has no part in the workflow; set its parts: FeatureParts(…, workflow=…) with a "
@@ -454,6 +459,8 @@ class Agent(Generic[OutputT]):
                         f"{context}: its tool {tool.name!r} has the option {type(option).__name__} of the feature "
                         f"{option.name!r}, which the agent is not declared with; add it to features."
                     )
+                if fault := pin_fault(option, tool, self):
+                    raise DeclarationError(f"{context}: its tool {tool.name!r}: {fault}.")
 
     def _add_features(self, context: str) -> None:
         """Add the features that the tools ask for, and the tools that features add.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from typing import Any
+
+MOST_SECONDS = 10**9
+"""Of a duration that somebody declares: 31 years."""
 
 
 def seconds(duration: float | timedelta) -> float:
@@ -13,6 +18,15 @@ def seconds(duration: float | timedelta) -> float:
 def as_timedelta(duration: float | timedelta) -> timedelta:
     """A duration as a timedelta."""
     return duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+
+
+def is_duration(given: Any, *, least: float = 0.0, most: float = MOST_SECONDS) -> bool:
+    """Whether a value is a duration of more than 0 seconds, and of `least` or more, that is not longer than `most`."""
+    if isinstance(given, bool) or not isinstance(given, int | float | timedelta):
+        return False
+    if isinstance(given, int) and given > most:  # too large for a float, perhaps
+        return False
+    return math.isfinite(length := seconds(given)) and 0 < length <= most and length >= least
 
 
 def duration_text(seconds: float) -> str:

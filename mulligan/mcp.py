@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from mulligan.durations import seconds
+from mulligan.durations import is_duration, seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 from mulligan.features import TOOL_OPTIONS
@@ -31,6 +31,12 @@ SEPARATOR = "__"
 MAX_NAME_CHARS, MAX_TOOL_NAME_CHARS = 32, 64
 MAX_START_TIMEOUT = 45.0
 """Seconds: the activity that opens a run waits for the run's servers, and has a minute itself."""
+_OR_BE = {
+    "needs_approval": "True, False, a function, or ",
+    "once": "True, False, 'step', 'conversation', or ",
+    "consequential": "True, False, or ",
+}
+"""What else such an option may be."""
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -142,18 +148,18 @@ class McpServer:
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),
-            f"{no_list} must be a list of names, but is {wrong!r}": no_list,
+            f"{no_list} must be {_OR_BE.get(no_list, '')}a list of names, but is {wrong!r}": no_list,
             "env must map names to texts": not (_are_texts(self.env) and _are_texts(self.env.values())),
             "headers must map names to texts or functions": not (
                 _are_texts(self.headers) and all(isinstance(v, str) or callable(v) for v in self.headers.values())
             ),
-            f"timeout must be more than 0 seconds, but is {self.timeout!r}": seconds(self.timeout) <= 0,
-            f"start_timeout must be more than 0 and at most {MAX_START_TIMEOUT:g} s, but is {self.start_timeout!r}": not (
-                0 < seconds(self.start_timeout) <= MAX_START_TIMEOUT
+            f"timeout must be more than 0 seconds, but is {self.timeout!r}": not is_duration(self.timeout),
+            f"start_timeout must be more than 0 and at most {MAX_START_TIMEOUT:g} s, but is {self.start_timeout!r}": (
+                not is_duration(self.start_timeout, most=MAX_START_TIMEOUT)
             ),
             f"approval_timeout must be more than 0 seconds, but is {self.approval_timeout!r}": self.approval_timeout
             is not None
-            and seconds(self.approval_timeout) <= 0,
+            and not is_duration(self.approval_timeout),
             f"attempts must be 1 or more, but is {self.attempts!r}": self.attempts < 1,
             f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust

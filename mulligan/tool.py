@@ -10,13 +10,14 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
-from mulligan.durations import as_timedelta
+from mulligan.durations import as_timedelta, is_duration
 from mulligan.errors import DeclarationError
 from mulligan.features import TOOL_OPTIONS, option_classes
+from mulligan.features.option_faults import option_faults
 from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.fixer import AskModel, Fixer
 from mulligan.foreign_results import Trust
@@ -39,13 +40,6 @@ MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
 FIND_TOOLS = "find_tools"
 """The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
-
-_ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
-
-
-def is_role(text: str) -> bool:
-    """Whether a text can be the name of a role."""
-    return _ROLE.fullmatch(text) is not None
 
 
 class ToolError(Exception):
@@ -264,8 +258,6 @@ class Tool:
 
     def faults(self) -> dict[str, bool]:
         """What may be wrong with the options, as the end of a sentence, and whether it is."""
-        kinds = [type(each) for each in self.options]
-        are_options = all(issubclass(kind, ToolOption) for kind in kinds) and len({*kinds}) == len(kinds)
         return {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
             **self._time_faults(),
@@ -297,29 +289,16 @@ class Tool:
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
             not in ("trusted", "untrusted"),
             f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
-            f"options must be ToolOptions, each class once, but is {self.options!r}": not are_options,
-            **(self._option_faults() if are_options else {}),
+            **option_faults(self),
         }
-
-    def _option_faults(self) -> dict[str, bool]:
-        faults = {
-            f"{each.name} must be True or False, but is {value!r}": not isinstance(value, bool)
-            for option in self.options
-            for each in fields(option)
-            if each.type in (bool, "bool") and (value := getattr(option, each.name)) is not each.default
-        }
-        return {**faults, **{text: is_so for option in self.options for text, is_so in option.faults(self).items()}}
 
     def _time_faults(self) -> dict[str, bool]:
         """What may be wrong with the times."""
         return {
-            f"timeout must be more than 0 seconds, but is {_told(self.timeout)}": self.timeout <= timedelta(0),
             (
                 f"a local tool may take {MAX_LOCAL_TIMEOUT.seconds} s at most, but timeout is {_told(self.timeout)}; give a "
                 "shorter one, or leave local out"
             ): self.local and self.timeout > MAX_LOCAL_TIMEOUT,
-            f"queue_timeout must be more than 0 seconds, but is {_told(self.queue_timeout)}": self.queue_timeout
-            <= timedelta(0),
         }
 
 
@@ -530,12 +509,16 @@ def _declared(
     """A tool, with the options of `tool` as they were given."""
     if unknown := sorted(given.keys() - ToolOptions.__annotations__):
         raise DeclarationError(f"{source_file(function)}: tool {name!r}: {unknown[0]!r} is not an option of a tool.")
-    limits = {each: as_timedelta(given[each]) for each in ("queue_timeout", "timeout") if given.get(each) is not None}
+    limits = {each: given[each] for each in ("queue_timeout", "timeout") if given.get(each) is not None}
+    for each, limit in limits.items():
+        if not is_duration(limit):
+            what = f"{each} must be more than 0 seconds, but is {limit!r}"
+            raise DeclarationError(f"{source_file(function)}: tool {name!r}: {what}.")
     retry_on, isolated_env = given.get("retry_on", ()), given.get("isolated_env", ())
     values = {
         "timeout": MAX_LOCAL_TIMEOUT if given.get("local") else DEFAULT_TIMEOUT,
         **{each: value for each, value in given.items() if each != "timeout" and not TOOL_OPTIONS.get(each)},
-        **limits,
+        **{each: as_timedelta(limit) for each, limit in limits.items()},
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
         "isolated_env": tuple(isolated_env) if isinstance(isolated_env, list) else isolated_env,
         **feature_options(given),

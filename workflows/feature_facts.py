@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,9 +24,10 @@ def check_feature_facts(features: Iterable[Feature], facts: AgentFacts, activity
         of_tools = [tool.features[name] for tool in facts.tools.values() if name in tool.features]
         try:
             if pinned is not None and feature.facts_type is not None:
-                feature.facts_type.model_validate(pinned)
+                feature.facts_type.model_validate_json(json.dumps(pinned), strict=True)
             if of_tools and feature.option_type is not None:
-                TypeAdapter(list[feature.option_type]).validate_python(of_tools)  # type: ignore[name-defined]
+                kind = TypeAdapter(list[feature.option_type])  # type: ignore[name-defined]
+                kind.validate_json(json.dumps(of_tools), strict=True)  # features read what was pinned as it stands
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             where = ".".join(map(str, (name, *fault["loc"])))

@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import truncated
+from mulligan.features.tool_option import is_role
 from mulligan.schema.error_text import error_text, type_name
-from mulligan.tool import Tool, ToolContext, is_role
+from mulligan.tool import Tool, ToolContext
 
 LONGEST_REASON = 1_000
 """Characters of the reason why a policy denies a call: as many as a person's reason has."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
-from mulligan.features import OWN
+from mulligan.features import installed
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -32,7 +32,7 @@ class TextCalls(Protocol):
 @cache
 def _by_feature() -> Mapping[str, TextCalls]:
     """Loaded when it is needed: a feature's module may import what needs this one."""
-    return {each.name: calls for each in OWN if (calls := each.text_calls) is not None}
+    return installed("text_calls")
 
 
 def text_calls_of(agent: Agent) -> TextCalls | None:

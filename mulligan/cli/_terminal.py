@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -15,12 +16,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typer.core import TyperGroup
 
-from mulligan.features import loaded_parts
+from mulligan.features import FEATURES, installed
 from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+_logger = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any])
 _STYLE = (
     r"(?:[34]8(?:;5;\d{1,3}|;2;\d{1,3};\d{1,3};\d{1,3}|:[25][:\d]{1,20})"  # one of 256 colours, or of all
@@ -192,9 +194,18 @@ class Commands(TyperGroup):
 
 def _loaded_commands() -> dict[str, Any]:
     """The commands that features of the modules of `MULLIGAN_LOAD` add, by their names."""
-    added = CommandApp()
-    for parts in loaded_parts():
-        for each in parts.commands or ():
+    added, names = CommandApp(), set[str]()
+    for name, commands in installed("commands").items():
+        if name in FEATURES:
+            continue
+        if not isinstance(commands, list | tuple) or not all(map(callable, commands)):
+            _logger.warning("The commands of the feature %s must be a tuple of functions, but are %r.", name, commands)
+            continue
+        for each in commands:
+            if each.__name__ in names:
+                _logger.warning("The command %s of the feature %s is there already.", each.__name__, name)
+                continue
+            names.add(each.__name__)
             added.command()(each)
     if not added.registered_commands:
         return {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mulligan.features.feature_parts import FeatureParts, FeatureWords
 
@@ -44,6 +44,7 @@ OWN = (
 first is the outermost."""
 FEATURES = tuple(each.name for each in OWN)
 """Their names. A feature has a folder or a file of its name where it has a part."""
+_logger = logging.getLogger(__name__)
 LOAD = "MULLIGAN_LOAD"
 """The variable that names the modules of a worker; commands and the door take the parts of features from them."""
 
@@ -51,22 +52,42 @@ LOAD = "MULLIGAN_LOAD"
 @cache
 def loaded_parts() -> tuple[FeatureParts, ...]:
     """The features of the modules that `MULLIGAN_LOAD` names, for commands and the door. Workers know what they load."""
-    found: list[FeatureParts] = []
+    found: dict[str, FeatureParts] = {}
     for name in filter(None, map(str.strip, os.environ.get(LOAD, "").split(","))):
         if (here := os.getcwd()) not in sys.path:
             sys.path.append(here)
         try:
-            module = import_module(name.removesuffix(".py").replace("/", "."))
-        except Exception:  # noqa: BLE001 - a worker says what is wrong with a user's module; commands go on without it
-            logging.getLogger(__name__).warning("The module %s of %s cannot be imported.", name, LOAD)
+            module = import_module(os.path.normpath(name).removesuffix(".py").replace(os.sep, "."))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a worker ends then; commands go on without the module
+            _logger.warning("The module %s of %s cannot be imported: %s: %s", name, LOAD, type(error).__name__, error)
             continue
-        found += [each for each in vars(module).values() if isinstance(each, FeatureParts) and each not in found]
-    return tuple(found)
+        for parts in filter(None, map(_parts_of, vars(module).values())):
+            if parts.name in FEATURES or found.setdefault(parts.name, parts) is not parts:
+                _logger.warning("There is a feature %s already, so that of %s is not used.", parts.name, name)
+    return tuple(found.values())
 
 
-def installed_parts() -> tuple[FeatureParts, ...]:
-    """Mulligan's own features, and the loaded ones."""
-    return (*OWN, *loaded_parts())
+def _parts_of(value: object) -> FeatureParts | None:
+    """The parts that a value of a module is, or that a class of features has."""
+    parts = getattr(value, "parts", None) if isinstance(value, type) else value
+    return parts if isinstance(parts, FeatureParts) else None
+
+
+def installed(kind: str) -> Mapping[str, Any]:
+    """The parts of one kind that features have, Mulligan's own and the loaded ones, by the features' names.
+
+    A loaded one that cannot be imported is left out, and the log says why.
+    """
+    found = {each.name: part for each in OWN if (part := getattr(each, kind)) is not None}
+    for each in loaded_parts():
+        try:
+            part = getattr(each, kind)
+        except Exception as error:  # noqa: BLE001 - users' modules may raise anything
+            what = f"{type(error).__name__}: {error}"
+            _logger.warning("The %s of the feature %s cannot be imported: %s", kind, each.name, what)
+        else:
+            found |= {each.name: part} if part is not None else {}
+    return found
 
 
 TOOL_OPTIONS: Mapping[str, str | None] = {
@@ -97,6 +118,6 @@ def option_classes() -> Mapping[str, type[ToolOption]]:
 
 @cache
 def all_words() -> FeatureWords:
-    """The words of Mulligan's features together."""
-    said = [each.words for each in OWN if each.words is not None]
-    return FeatureWords(*(tuple(chain.from_iterable(words)) for words in zip(*said, strict=True)))
+    """The words of the features together."""
+    said = zip(*installed("words").values(), strict=True)
+    return FeatureWords(*(tuple(chain.from_iterable(words)) for words in said))

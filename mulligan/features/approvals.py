@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from mulligan.durations import as_timedelta, seconds
+from mulligan.durations import is_duration, seconds
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.tool_option import ToolOption, Traits
-from mulligan.tool import is_role
+from mulligan.features.tool_option import ToolOption, Traits, is_role
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.tool import Tool
 
-SHORTEST_REMINDER = timedelta(seconds=1)
-"""The least time before a reminder."""
+SHORTEST_REMINDER = 1.0
+"""The least seconds before a reminder."""
 Time = float | timedelta | None
 """Seconds, or a timedelta; None: none."""
 
@@ -83,9 +82,9 @@ class ApprovalsOption(ToolOption):
 
 
 def _faults_of_times(where: str, timeout: Time, reminder: Time) -> dict[str, bool]:
-    is_short = reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
     return {
         f"{where}timeout must be more than 0 seconds, or None, but is {timeout!r}": timeout is not None
-        and as_timedelta(timeout) <= timedelta(0),
-        f"{where}reminder must be 1 second or more, or None, but is {reminder!r}": is_short,
+        and not is_duration(timeout),
+        f"{where}reminder must be 1 second or more, or None, but is {reminder!r}": reminder is not None
+        and not is_duration(reminder, least=SHORTEST_REMINDER),
     }

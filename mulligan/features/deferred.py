@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
-from mulligan.durations import as_timedelta, seconds
+from mulligan.durations import is_duration, seconds
 from mulligan.features.tool_option import ToolOption, Traits
+from mulligan.schema.plain_function import takes
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
@@ -34,16 +35,13 @@ class DeferredOption(ToolOption):
                 not self.deferred and any(other is not None for other in others)
             ),
             f"deferred_timeout must be more than 0 seconds, or None, but is {self.deferred_timeout!r}": (
-                self.deferred_timeout is not None and as_timedelta(self.deferred_timeout) <= timedelta(0)
+                self.deferred_timeout is not None and not is_duration(self.deferred_timeout)
             ),
             f"on_cancel must be a function of (what the tool returned, ToolContext), but is {self.on_cancel!r}": (
-                self.on_cancel is not None and not callable(self.on_cancel)
+                self.on_cancel is not None and not takes(self.on_cancel, 2)
             ),
             f"result_type must be a type that pydantic can validate, but is {self.result_type!r}": not _is_type(
                 self.result_type
-            ),
-            "a deferred tool starts something elsewhere: it cannot be local, isolated, or a question to a person": (
-                self.deferred and (tool.local or tool.isolated or tool.traits.is_question)
             ),
         }
 
@@ -70,6 +68,6 @@ def _is_type(declared: Any) -> bool:
         return False
     try:
         TypeAdapter(declared)
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError):
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError, SyntaxError, TypeError):
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,14 @@ from pydantic import JsonValue
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.tool import Tool
+
+
+_ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
+
+
+def is_role(text: str) -> bool:
+    """Whether a text can be the name of a role."""
+    return _ROLE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,12 @@ class Traits:
     @classmethod
     def of(cls, options: Iterable[ToolOption]) -> Traits:
         """What the options of a tool say together."""
-        return cls(**{name: value for each in options for name, value in vars(each.traits).items() if value})
+        return cls(**{name: value for each in options for name, value in each.traits.given.items()})
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are set, by their names."""
+        return {name: value for name, value in vars(self).items() if value}
 
     @property
     def asks_first(self) -> bool:
@@ -53,7 +67,7 @@ class ToolOption:
     """The options of a tool that belong to one feature: `@tool(options=[Quiet(hours=(22, 7))])`.
 
     A tool has at most one of each class. Subclasses are frozen dataclasses, whose fields have defaults that change nothing.
-    They belong to the feature of their module, or to `feature`, a class attribute.
+    They belong to the feature of their module, or to `feature`, a class attribute. A feature has one such class.
     """
 
     feature: ClassVar[str] = ""
@@ -73,8 +87,11 @@ class ToolOption:
         The feature reads it in `StepCall.pinned`; `mulligan agents --json` shows it. By default these are the values that
         are set, by their names; of an option with one field, its value.
         """
-        given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
-        return (next(iter(given.values())) if len(fields(self)) == 1 and given else given) or None
+        usual = type(self)()
+        given = {name: value for name, value in vars(self).items() if value != getattr(usual, name)}
+        if not given:
+            return None
+        return next(iter(given.values())) if len(fields(self)) == 1 else given
 
     @classmethod
     def warnings(cls, agent: Agent) -> Iterable[str]:  # noqa: ARG003
@@ -83,5 +100,5 @@ class ToolOption:
 
     @property
     def traits(self) -> Traits:
-        """What the loop and the doors have to know of the tool's calls."""
+        """What the loop and the doors have to know of the tool's calls. Of two options, one at most says each."""
         return Traits()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from mulligan.features.tool_option import ToolOption
+from mulligan.schema.plain_function import takes
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.tool import Tool
+
+
+MOST_ATTEMPTS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,29 +31,16 @@ class UndoOption(ToolOption):
         attempts = self.undo_attempts
         return {
             f"undo must be a function of (arguments, result, ctx), but is {self.undo!r}": (
-                self.undo is not None and not _takes(self.undo, 3)
+                self.undo is not None and not takes(self.undo, 3)
             ),
             "undo_attempts is an option of tools with undo: add undo=…, or leave it out": (
                 attempts != 1 and self.undo is None
             ),
-            f"undo_attempts must be a whole number, 1 or more, but is {attempts!r}": (
-                not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1
+            f"undo_attempts must be a whole number from 1 to {MOST_ATTEMPTS:,}, but is {attempts!r}": (
+                not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= MOST_ATTEMPTS
             ),
         }
 
     def pin(self, tool: Tool, agent: Agent) -> JsonValue:
         """How often a call's undo may be started; nothing where it cannot be undone."""
         return None if self.undo is None else self.undo_attempts
-
-
-def _takes(function: Any, arguments: int) -> bool:
-    """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True

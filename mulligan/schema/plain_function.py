@@ -30,6 +30,19 @@ def callable_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", "tool"))
 
 
+def takes(function: Any, arguments: int) -> bool:
+    """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 def _has_call_of_its_own(function: object) -> bool:
     """Whether it is an object with `__call__`. An object with `__wrapped__` counts as the function that it wraps."""
     if inspect.isroutine(function) or isinstance(function, type | functools.partial | staticmethod):

@@ -19,7 +19,7 @@ from temporalio.service import RetryConfig
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
-from mulligan.features import installed_parts
+from mulligan.features import installed
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -43,7 +43,7 @@ from mulligan.serve.shown_json import shown_json
 
 PROTOCOLS: Sequence[Protocol] = (
     # Features first: a run's id, in a path of the API, may be anything.
-    *(paths for each in installed_parts() if (paths := each.paths) is not None),
+    *installed("paths").values(),
     API,
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
 )

@@ -20,14 +20,12 @@ def declaration_warnings(registry: Registry) -> list[str]:
     """Return a sentence for each probable mistake in the agents and tools that a worker serves."""
     tools = {id(tool): tool for agent in registry.agents.values() for tool in agent.listed_tools}
     tools |= {id(tool): tool for tool in registry.tools.values()}
+    kinds = dict.fromkeys(
+        [*option_classes().values(), *(type(each) for tool in tools.values() for each in tool.options)]
+    )
     return [
         *_script_warnings(registry),
-        *(
-            line
-            for agent in registry.agents.values()
-            for kind in option_classes().values()
-            for line in kind.warnings(agent)
-        ),
+        *(line for agent in registry.agents.values() for kind in kinds for line in kind.warnings(agent)),
         *(line for tool in tools.values() for line in _tool_warnings(tool)),
     ]
 

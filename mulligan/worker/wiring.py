@@ -53,7 +53,7 @@ from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
-from mulligan.features import OWN
+from mulligan.features import OWN, installed
 from mulligan.features.feature_parts import FeatureParts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
@@ -240,7 +240,7 @@ def _live_pace(seconds: float | None) -> LivePace | None:
 
 def _spending(file: str, prices: Prices, task_queue: str | None) -> Spending:
     """What limits model calls: of the feature that does, if there is one."""
-    limit = next((each.spending for each in OWN if each.spending is not None), None)
+    limit = next(iter(installed("spending").values()), None)
     return limit(file, prices, task_queue) if limit is not None else Spending()
 
 

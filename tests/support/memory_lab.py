@@ -144,7 +144,10 @@ class MemoryLab:
             self.model.members[run_id] = self.member
         features = LoadedFeatures(self.loaded).classes
         run = OpenRun(self._activities, run_id, features, passes_time=passes_time)
-        return MemoryHandle(run_id, run, asyncio.create_task(run.run(given)))
+        task = asyncio.create_task(run.run(given))
+        # A test may look at a failed run by its queries alone: asyncio would report an error that nobody read.
+        task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        return MemoryHandle(run_id, run, task)
 
     async def look(self, handle: Any) -> Ran:
         """Wait for a run's end, and collect everything. Asserts that the provider refused no request."""

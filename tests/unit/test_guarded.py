@@ -45,7 +45,7 @@ def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
         (lambda: McpServer("a", command=["b"], trust=WRONG), "trust must be"),
         (
             lambda: McpServer("a", command=["b"], consequential="pay"),
-            "consequential must be a list of names, but is 'pay'",
+            "consequential must be True, False, or a list of names, but is 'pay'",
         ),
         (lambda: tool(name="a", needs_approval="two words")(pay.function), "the name of a role"),
         (lambda: Agent(name="a", model=MODEL, features=[Guarded(WRONG)]), "action must be 'ask' or 'deny'"),

@@ -55,7 +55,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a name as a list": ({"command": RUN, "include": "read"}, "include must be a list of names, but is 'read'"),
     "one name for approval": (
         {"command": RUN, "needs_approval": "write"},
-        "needs_approval must be a list of names, but is 'write'",
+        "needs_approval must be True, False, a function, or a list of names, but is 'write'",
     ),
     "a number as a variable": ({"command": RUN, "env": {"A": 1}}, "env must map names to texts"),
     "a number as a header": ({"url": "http://a", "headers": {"A": 1}}, "headers must map names to texts or functions"),

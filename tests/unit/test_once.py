@@ -39,7 +39,9 @@ def test_a_server_declares_it_for_all_tools_or_by_patterns() -> None:
     assert [patterns.options_of(each)["once"] for each in ("create_order", "list_orders")] == [True, False]
     for value in (True, False, "step", "conversation"):
         assert McpServer("shop", url="http://x", once=value).options_of("any").get("once", False) == value
-    with pytest.raises(DeclarationError, match="once must be a list of names, but is"):
+    with pytest.raises(
+        DeclarationError, match="once must be True, False, 'step', 'conversation', or a list of names, but is"
+    ):
         McpServer("shop", url="http://x", once=7)  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ def test_what_can_be_called_with_three_arguments_is_an_undo(function: Any) -> No
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, "2", None, True])
 def test_wrong_attempts_are_refused(attempts: Any) -> None:
-    with pytest.raises(DeclarationError, match="undo_attempts must be a whole number, 1 or more, but is"):
+    with pytest.raises(DeclarationError, match="undo_attempts must be a whole number from 1 to 1,000,000, but is"):
         tool(undo=back, undo_attempts=attempts)(change)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 from temporalio import workflow
@@ -76,10 +76,8 @@ class Deferred(Feature):
             ended = await then(call)
             if ended.deferred is None:
                 return ended
-            # Its tool was none when the turn opened, and is deferred where the body has run.
-            assert call.facts is not None
-            call.facts.features[self.feature] = {"timeout": ended.deferred.timeout, "on_cancel": True}
             wait = self._wait(call)
+            wait.timeout = ended.deferred.timeout
             self._begin(call, wait, ended)
         wait = wait or self._wait(call)
         try:
@@ -96,13 +94,18 @@ class Deferred(Feature):
             return await self._failed(call, wait, outcome)
         return await self._settle(call, wait, end)
 
+    def _pinned(self, call: StepCall) -> Mapping[str, Any]:
+        """What was pinned for the tool; of one that was not deferred when the turn opened, what makes its worker look."""
+        pinned: Mapping[str, Any] = call.pinned.get(self.feature, {"on_cancel": True})
+        return pinned
+
     def _wait(self, call: StepCall) -> DeferredWait:
         return DeferredWait(
             key=call.call.id,
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=call.pinned[self.feature].get("timeout"),
+            timeout=self._pinned(call).get("timeout"),
         )
 
     async def _end_of(
@@ -150,7 +153,7 @@ class Deferred(Feature):
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
-        if end in ("stopped", "cancelled") and call.pinned[self.feature].get("on_cancel") and not wait.is_timer:
+        if end in ("stopped", "cancelled") and self._pinned(call).get("on_cancel") and not wait.is_timer:
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
 

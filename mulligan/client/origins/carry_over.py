@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from mulligan.client.origins.run_state import ResumeError
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
-from mulligan.features import OWN
+from mulligan.features import installed
 from mulligan.values import Message
 from mulligan.wire.start_input import Carried, StartInput
 
@@ -33,9 +33,8 @@ async def _adapted(
     **options: Any,
 ) -> tuple[Carried, Sequence[Message]]:
     carried = carried.model_copy(update={"undos": 0})
-    for each in OWN:
-        if (goes_on := each.goes_on) is not None:
-            carried, messages = await goes_on(client, described, carried, messages, **options)
+    for goes_on in installed("goes_on").values():
+        carried, messages = await goes_on(client, described, carried, messages, **options)
     return carried, messages
 
 

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import UNDECODABLE
-from mulligan.features import installed_parts
+from mulligan.features import installed
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.caller import Caller
@@ -273,7 +273,7 @@ def _text_of(call: CallView, part: str) -> str | None:
     return call.result.text if part == "result" and call.result else None
 
 
-PAGES = [found for parts in installed_parts() if (found := parts.pages) is not None]
+PAGES = [*installed("pages").values()]
 BELOW_WAITING = [each.below_waiting for each in PAGES if each.below_waiting is not None]
 """What features have to say below the calls that wait: each returns HTML."""
 LINKS.extend(each.link for each in PAGES if each.link is not None)

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from mulligan.content import described
 from mulligan.durations import duration_text
-from mulligan.features import installed_parts
+from mulligan.features import installed
 from mulligan.run_view.run_view import Entry
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.sessions import Session, note_of, take_note
@@ -187,7 +187,7 @@ def _query(values: Mapping[str, Any], **changes: Any) -> str:
 
 def _actions_of_ended() -> list[str]:
     """What the parts of features offer on the page of a run that has ended: each has a page `ACTION-it`."""
-    return [pages.action for each in installed_parts() if (pages := each.pages) is not None and pages.action]
+    return [pages.action for pages in installed("pages").values() if pages.action]
 
 
 _STATUS_SIGNS = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import JsonValue
 
 from mulligan import AgentFeature
-from mulligan.feature import FeatureParts, ToolOption
+from mulligan.feature import FeatureParts, ToolOption, Traits
 
 from . import PARTS
 
@@ -36,11 +36,16 @@ class Quiet(ToolOption):
     seconds: float = 0
     wakes_person: bool = False
 
-    def validate(self) -> dict[str, bool]:
-        return {f"Quiet: seconds must be 0 or more, but is {self.seconds!r}": self.seconds < 0}
+    def faults(self, tool: Tool) -> dict[str, bool]:
+        is_number = isinstance(self.seconds, int | float) and 0 <= self.seconds < float("inf")
+        return {
+            f"Quiet: seconds must be 0 or more, but is {self.seconds!r}": not is_number,
+            "Quiet: a local tool does not wait; leave local out": tool.local,
+        }
 
-    def refuses(self, tool: Tool) -> dict[str, bool]:
-        return {"Quiet: a local tool does not wait; leave local out": tool.local}
+    @property
+    def traits(self) -> Traits:
+        return Traits(may_ask=self.wakes_person)
 
     def pin(self, tool: Tool, agent: Agent) -> JsonValue:
         return {"seconds": self.seconds, "wakes_person": self.wakes_person} if self.seconds else None
