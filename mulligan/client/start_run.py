@@ -24,11 +24,9 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_priority import run_priority
 from mulligan.wire.search_attributes import ORIGIN_ATTRIBUTE, listed_origin
 from mulligan.wire.start_input import Origin, StartInput, parse_start_input
-from mulligan.wire.start_memo import start_memo
-from mulligan.wire.ui_summary import run_summary, task_of
+from mulligan.wire.start_memo import start_options
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -114,11 +112,9 @@ async def begin_run(
             argument,
             id=workflow_id,
             task_queue=task_queue,
-            static_summary=run_summary(given.agent, task_of(given)),
             id_reuse_policy=_REUSED if reuses_id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={**start_memo(given), **(memo or {})},
-            priority=run_priority(given),
             search_attributes=await _listed_origin(client, given.fork),
+            **start_options(given, **(memo or {})),
         )
 
 

@@ -25,13 +25,11 @@ from mulligan.observe.trace_ids import parent_of_step
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.start_input import Carried, StartInput
-from mulligan.wire.start_memo import start_memo
+from mulligan.wire.start_memo import start_options
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
-from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
 from mulligan.workflows import limits
 from mulligan.workflows.activity_result import can_be_added, read_result
@@ -197,7 +195,7 @@ class SubAgents(Feature):
             call.reason = f"its input is invalid ({'.'.join(map(str, fault['loc']))}: {fault['msg']})"
             return
         try:
-            call.handle = await _start(call, run_input, prompt)
+            call.handle = await _start(call, run_input)
         except WorkflowAlreadyStartedError as error:
             call.reason = f"a run of the id {error.workflow_id!r} is already open"
             return
@@ -313,7 +311,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
     )
 
 
-async def _start(call: _SubAgentCall, run_input: StartInput, prompt: str) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(call: _SubAgentCall, run_input: StartInput) -> workflow.ChildWorkflowHandle[Any, Any]:
     """Start the run, by the first of its ids that is free.
 
     Raises:
@@ -335,9 +333,7 @@ async def _start(call: _SubAgentCall, run_input: StartInput, prompt: str) -> wor
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={**start_memo(run_input), CALL_MEMO: request.call.id},
-                priority=run_priority(run_input),
-                static_summary=run_summary(run.agent, prompt),
+                **start_options(run_input, **{CALL_MEMO: request.call.id}),
             )
         except WorkflowAlreadyStartedError:
             if attempt == limits.CHILD_ID_ATTEMPTS:
