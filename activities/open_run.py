@@ -16,17 +16,17 @@ from mulligan.activities.run_data.forked_facts import forked_facts, pinned_versi
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
-from mulligan.client.going_on import check_unchanged
+from mulligan.client.origins.carry_over import check_unchanged
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import TracedTurn
-from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import INPUT_QUERY, OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE
+from mulligan.wire.start_input import StartInput
 
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
@@ -61,7 +61,7 @@ class OpenRunActivity:
         declared, version = await self._agent(request, run_input)
         run_input = await self._whole_input(request, run_input, declared)
         agent = await services.agents.opened(declared, run_input)
-        resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
+        resolving = forked_facts if run_input.carried.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
         facts, attributes, _ = await asyncio.gather(
             resolving(services, agent, run_input),
@@ -86,7 +86,7 @@ class OpenRunActivity:
         facts.search_attributes = attributes
         return OpenedRun(facts=facts, trace=trace)
 
-    async def _agent(self, request: OpenRun, run_input: RunInput) -> tuple[Agent, AgentVersion | None]:
+    async def _agent(self, request: OpenRun, run_input: StartInput) -> tuple[Agent, AgentVersion | None]:
         """The agent of the run, and its version if it is a file: that of the earlier run for a fork of its steps.
 
         Raises:
@@ -107,7 +107,7 @@ class OpenRunActivity:
             raise decline(self.services, name, queues)
         raise InvalidRunInputError(unknown_agent(self.services, name))
 
-    async def _whole_input(self, request: OpenRun, run_input: RunInput, agent: Agent) -> RunInput:
+    async def _whole_input(self, request: OpenRun, run_input: StartInput, agent: Agent) -> StartInput:
         """The run's input, with its messages where the agent's instructions need them.
 
         Raises:
@@ -149,7 +149,7 @@ def _check_model(model: str, providers: AvailableProviders) -> None:
         )
 
 
-def check_metadata(services: Services, agent: Agent, run_input: RunInput) -> None:
+def check_metadata(services: Services, agent: Agent, run_input: StartInput) -> None:
     """Check that the activities of an agent can get the run's metadata.
 
     Raises:
@@ -178,15 +178,15 @@ def _check_size(what: str, length: int, most: int) -> None:
         )
 
 
-async def _query_input(conversation: str) -> RunInput:
+async def _query_input(conversation: str) -> StartInput:
     """Query the workflow for the input of a conversation's newest turn. Its messages may be missing."""
-    run_input: RunInput = await this_workflow().query(
-        INPUT_QUERY, conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
+    run_input: StartInput = await this_workflow().query(
+        INPUT_QUERY, conversation, result_type=StartInput, rpc_timeout=QUERY_TIMEOUT
     )
     return run_input
 
 
-async def _with_messages(conversation: str, run_input: RunInput) -> RunInput:
+async def _with_messages(conversation: str, run_input: StartInput) -> StartInput:
     """The input of a conversation's newest turn with those of its messages that are missing."""
     workflow = this_workflow()
     while True:

@@ -18,12 +18,12 @@ from mulligan.agent import Agent, AgentTool, with_sub_agents
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError, MulliganError, truncated
 from mulligan.features import option_classes
-from mulligan.run_input import RunInput
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.plain_function import callable_name
 from mulligan.schema.well_formed import well_formed
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import AgentFacts, Definition, ModelFacts, ToolFacts
+from mulligan.wire.start_input import StartInput
 
 INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""
@@ -33,7 +33,7 @@ NO_STORAGE = (
 )
 
 
-async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, may_refuse: bool = True) -> AgentFacts:
+async def pin_facts(services: Services, agent: Agent, run_input: StartInput, *, may_refuse: bool = True) -> AgentFacts:
     """The facts of an agent as it is declared now. Its definition is whole, and `digest` is empty.
 
     `may_refuse`: whether the run fails where the agent refuses instructions of clients; otherwise they are left out.
@@ -60,14 +60,14 @@ async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, ma
     return facts
 
 
-async def _instructions(services: Services, agent: Agent, run_input: RunInput) -> str:
+async def _instructions(services: Services, agent: Agent, run_input: StartInput) -> str:
     """The instructions of the agent for a run.
 
     Raises:
         InvalidRunInputError: their function has failed, or has returned no text.
     """
-    if run_input.forked_from is not None and run_input.forked_from.instructions is not None:
-        return run_input.forked_from.instructions
+    if (origin := run_input.carried.origin) is not None and origin.instructions is not None:
+        return origin.instructions
     if isinstance(agent.instructions, str):
         return agent.instructions
     try:
@@ -100,7 +100,7 @@ def _as_text(returned: Any) -> str:
     raise DeclarationError(f"returned {written}; it must return a text.")
 
 
-def _client_instructions(agent: Agent, run_input: RunInput, *, may_refuse: bool) -> str:
+def _client_instructions(agent: Agent, run_input: StartInput, *, may_refuse: bool) -> str:
     """What the client wants the agent to observe, as far as the agent accepts it.
 
     Those that a conversation had before its agent began to refuse them are left out.
@@ -109,8 +109,8 @@ def _client_instructions(agent: Agent, run_input: RunInput, *, may_refuse: bool)
         InvalidRunInputError: the agent refuses such instructions.
     """
     given = (run_input.client_instructions or "").strip()
-    is_new = run_input.resumed_from is None and run_input.forked_from is None
-    policy = agent.client_instructions or ("ignore" if run_input.instructions_by_customer else "context")
+    is_new = run_input.carried.origin is None
+    policy = agent.client_instructions or ("ignore" if run_input.carried.instructions_by_customer else "context")
     if given and policy == "refuse" and is_new and may_refuse:
         raise InvalidRunInputError(
             f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'

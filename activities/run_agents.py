@@ -18,10 +18,10 @@ from mulligan.activities.tool_running.tool_context import given_to
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError, truncated
-from mulligan.run_input import RunInput
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.plain_function import callable_name
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.start_input import StartInput
 
 logger = logging.getLogger("mulligan.tools")
 
@@ -48,24 +48,24 @@ class RunAgents:
     _failed: OrderedDict[tuple[str, str], float] = field(default_factory=OrderedDict)
     """When the tools of a run could not be listed, by its trace and its agent."""
 
-    async def opened(self, agent: Agent, run_input: RunInput) -> Agent:
+    async def opened(self, agent: Agent, run_input: StartInput) -> Agent:
         """The agent of a run that opens.
 
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used; or the agent
                 cannot have the output of this run.
         """
-        if run_input.model_only:
+        if run_input.carried.model_only:
             return agent.model_only()
         opened = await self._with_tools(agent, run_input)
-        if run_input.output_schema is None:
+        if run_input.carried.output_schema is None:
             return opened
         try:
-            return opened.with_output(run_input.output_schema)
+            return opened.with_output(run_input.carried.output_schema)
         except (TypeError, DeclarationError) as error:
             raise InvalidRunInputError(truncated(f'"output_schema" cannot be used: {error_text(error)}')) from error
 
-    async def _with_tools(self, agent: Agent, run_input: RunInput) -> Agent:
+    async def _with_tools(self, agent: Agent, run_input: StartInput) -> Agent:
         """The agent with the tools of a run.
 
         Raises:
@@ -109,9 +109,9 @@ class RunAgents:
             agent = await self.versions.find(context)
         else:
             agent = self.registry.agents.get(context.agent)
-        if agent is not None and context.input is not None and context.input.model_only:
+        if agent is not None and context.input is not None and context.input.carried.model_only:
             return agent.model_only()
-        has_own_output = context.input is not None and context.input.output_schema is not None
+        has_own_output = context.input is not None and context.input.carried.output_schema is not None
         if agent is None or not (callable(agent.tools) or has_own_output):
             return agent
         key = (context.trace, context.agent)

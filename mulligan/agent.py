@@ -66,7 +66,7 @@ class Agent(Generic[OutputT]):
         instructions: The system prompt: a text, or a function of the RunInput, or of (RunInput, ToolContext), called once a
             run. The context has no call; it has the `resources`.
         tools: The tools that the model may call, those that its provider runs (`ProviderTool`) among them: a list, or a
-            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`, `resumed_from`), or of
+            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`), or of
             that and a ToolContext without a call, that returns it. The function is called when a run opens, and again on
             each other worker that works on the run: it must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.

@@ -9,8 +9,8 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -19,18 +19,16 @@ from pydantic import (
     Discriminator,
     FailFast,
     Field,
-    JsonValue,
     Tag,
     ValidationError,
     field_validator,
 )
+from pydantic.alias_generators import to_snake
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import GivenParts, Part
 from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
-from mulligan.foreign_results import ForeignResults
-from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.error_text import type_name
 from mulligan.schema.fault_text import required_form
@@ -38,8 +36,6 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-RESUMED_FROM_MEMO, FORKED_FROM_MEMO = "resumed_from", "forked_from"
-"""The keys in a run's memo of the run that it continues, or was forked from: `identity`."""
 USER_CHARS = 128
 CLIENT_INSTRUCTIONS_CHARS, INSTRUCTIONS_CHARS = 100_000, 1_000_000
 _ROLES = ("user", "assistant", "tool")
@@ -49,80 +45,6 @@ Prompt = Annotated[
     Discriminator(lambda value: "parts" if isinstance(value, (list, tuple)) else "text"),
 ]
 """A user's message: a text, or parts (`mulligan.content`)."""
-
-
-class _Origin(BaseModel):
-    """The run that another one begins with."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
-    """Its workflow id."""
-    run_id: Annotated[str, Field(min_length=1, max_length=100)]
-    """Temporal's run id of it."""
-    traceparent: Annotated[str | None, Field(max_length=100)] = None
-    """That of its `invoke_agent` span."""
-    request: Annotated[str, Field(max_length=64)] = ""
-    """A digest of the options with which it was resumed or forked: the same request again is the same run."""
-    once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
-    """Its calls of tools with `once` (of a fork, those before the step) that are not executed again."""
-    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
-    """The key of its conversation for the prompt caches of providers, which the run inherits; "": it has its own."""
-    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
-    """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
-    undos: int | None = optional_field(ge=0)
-    """How often it had been undone when the run's input was made; None: that is not looked at again when the run opens."""
-
-
-class ResumedFrom(_Origin):
-    """The earlier run whose conversation a run continues."""
-
-    key: Annotated[str, Field(max_length=100)] = ""
-    """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """What the memo of the run has: by it, others see whether this is the run that they would start."""
-        key = {"key": self.key} if self.key else {}
-        return {"id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
-
-
-class ForkedFrom(_Origin):
-    """The run from which another one was forked."""
-
-    step: Annotated[int, Field(ge=1)]
-    """The first step of the fork; those before are shared."""
-    conversation: Annotated[str, Field(max_length=100)] = "0"
-    """The key of the agent, in a workflow with several."""
-    tools: Literal["recorded", "live"] = "recorded"
-    """Whether calls get the results of the earlier run's calls, or tools run."""
-    unrecorded: Literal["diverge", "error", "live"] = "diverge"
-    """What becomes of a call of which the earlier run has no record."""
-    model: Annotated[str | None, Field(max_length=1000)] = optional_field()
-    """The model that was chosen for the fork; None: that of the earlier run."""
-    instructions: Annotated[str | None, Field(max_length=INSTRUCTIONS_CHARS)] = optional_field()
-    """Instructions in place of the agent's."""
-    edited_prompt: int | None = optional_field(ge=0)
-    """The index of the edited prompt in the messages; None: it was not edited."""
-    adds_message: bool = optional_field(False)
-    """Whether the last of the messages was added by the fork."""
-    facts: dict[str, JsonValue] | None = optional_field()
-    """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
-    state: dict[str, JsonValue] | None = optional_field()
-    """What the earlier run has recorded of the messages (`ForkState`); None: the fork begins like any other run."""
-    records: dict[str, list[JsonValue]] | None = optional_field()
-    """The results of its calls (`RecordedOutcome`, or None) by the calls' digests, in their order. None: the run is read
-    for them."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What the memo of the run has."""
-        return {"id": self.workflow_id, "run_id": self.run_id, "step": self.step}
-
-    @property
-    def origin(self) -> ForkedFrom:
-        """What the run needs to know after it has begun."""
-        return self.model_copy(update={"facts": None, "state": None, "once": [], "instructions": None})
 
 
 class RunInput(BaseModel):
@@ -168,13 +90,6 @@ class RunInput(BaseModel):
         ge=0, strict=True, validation_alias=AliasChoices("max_sub_runs", "maxSubRuns")
     )
     """How many runs of sub-agents may be started below the run, at all levels. None: the agent's."""
-    resumed_from: ResumedFrom | None = optional_field()
-    """Set by `resume_run`: the run whose conversation this one continues. Refused from clients of the HTTP server."""
-    forked_from: ForkedFrom | None = optional_field()
-    """Set by `fork_run`: the run with whose first steps this one begins. Refused from clients of the HTTP server."""
-    foreign_results: ForeignResults | None = optional_field()
-    """Set for a run that continues another one, or works for it: the untrusted results in the context of that run. Refused
-    from clients of the HTTP server."""
     tenant: str | None = optional_field(min_length=1, max_length=64)
     """Temporal's fairness key: workers serve tenants in turn, however much work each of them has. A tool reads it as
     `ctx.tenant`. It is on no span."""
@@ -192,21 +107,11 @@ class RunInput(BaseModel):
     version: str | None = optional_field(min_length=1, max_length=64)
     """`current`: the agent as workers serve it now. Of an agent that is a file also a digest (or 8 or more of its digits) or
     a label. None: that of the conversation's label."""
-    model_only: bool = optional_field(False, strict=True, validation_alias=AliasChoices("model_only", "modelOnly"))
-    """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
-    model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP
-    server, which sets it for requests that its operator describes."""
     client_metadata: dict[str, str] = optional_field(
         {}, validation_alias=AliasChoices("client_metadata", "clientMetadata")
     )
     """What a customer's page says of itself; tools and policies read it as `ctx.client_metadata`. It decides nothing by
     itself, and is on no span and in no template. The HTTP server sets it to the `metadata` of a customer's request."""
-    instructions_by_customer: bool = optional_field(False, strict=True)
-    """Whether `client_instructions` are a customer's, which an agent without `client_instructions` of its own ignores.
-    Refused from clients of the HTTP server, which sets it."""
-    output_schema: dict[str, JsonValue] | None = optional_field()
-    """Set for the run of a sub-agent whose caller wants another output than the agent is declared with: its JSON schema.
-    Refused from clients of the HTTP server."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -216,36 +121,24 @@ class RunInput(BaseModel):
         return model.name if isinstance(model, Model) else model
 
     @property
-    def without_conversation(self) -> RunInput:
-        """The input without the conversation and what the client says of it: what a `tools` function gets.
-
-        Each activity of a run whose tools a function returns has it: nothing in it but the two metadata may be long.
-        """
-        update: dict[str, Any] = {"prompt": None, "messages": [], "client_instructions": None}
-        update |= {"resumed_from": None, "forked_from": None, "foreign_results": None}
-        return self.model_copy(update=update)
-
-    @property
-    def for_opening(self) -> RunInput:
-        """The input as a worker needs it to resolve the agent: without what only the workflow reads of another run."""
-        forked = self.forked_from
-        if forked is None or (forked.state is None and forked.records is None):
-            return self
-        update: dict[str, Any] = {"state": None, "once": [], "records": None}
-        return self.model_copy(update={"forked_from": forked.model_copy(update=update)})
-
-    @property
     def new_messages(self) -> list[Message]:
         """The messages, and the prompt as the last of them."""
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_OF_DOORS = (
-    *("resumed_from", "forked_from", "foreign_results", "model_only", "output_schema"),
-    "instructions_by_customer",
-)
-_FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
-"""The fields that an error lists where one is mistyped; without those that are not written by hand."""
+_Input = TypeVar("_Input", bound=RunInput)
+NOT_WRITTEN: Mapping[str, str] = {
+    "resumed_from": "resume the run: `mulligan resume`, `resume_run`, or POST /api/runs/{id}/resume",
+    "forked_from": "fork the run: `mulligan fork`, `fork_run`, or POST /api/runs/{id}/fork",
+    "foreign_results": "resume or fork the run that has them: `resume_run`, `fork_run`, or POST /api/runs/{id}/resume",
+    "carried": "resume or fork the run that has it: `resume_run`, `fork_run`, or POST /api/runs/{id}/resume",
+    "model_only": "leave it out, and describe such requests to the HTTP server (MULLIGAN_SIDE_REQUESTS)",
+    "output_schema": "leave it out: the output of a run is what its agent is declared with",
+    "instructions_by_customer": "leave it out: the HTTP server knows its callers",
+}
+"""What only Mulligan writes into the input of a run (`wire/start_input.py`), and what to do instead."""
+_FIELDS = list(RunInput.model_fields)
+"""The fields that an error lists where one is mistyped."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 FAULTS_SHOWN, MOST_FAULTS = 5, 1000
 """Faults of an input that its error describes, and how many there may be for that; of more, it names the first only."""
@@ -257,12 +150,21 @@ def parse_run_input(data: bytes) -> RunInput:
     """Parse and validate a RunInput from JSON.
 
     Raises:
+        InvalidRunInputError: as `parse_input`.
+    """
+    return parse_input(data, RunInput)
+
+
+def parse_input(data: bytes, model: type[_Input]) -> _Input:
+    """Parse and validate a RunInput, or another `model` of it, from JSON.
+
+    Raises:
         InvalidRunInputError: it is not JSON, a field is invalid, or there is neither a prompt nor a message.
     """
     if not data:
         raise InvalidRunInputError(f"The run was started without an input; give it one JSON object: {_EXAMPLE}.")
     try:
-        run_input = RunInput.model_validate_json(data, extra="forbid")
+        run_input = model.model_validate_json(data, extra="forbid")
     except ValidationError as error:
         raise InvalidRunInputError(_fault_text(error)) from None
     check_run_input(run_input)
@@ -385,6 +287,8 @@ def _fault_sentence(fault: Any) -> str:
             return f'"{where}" is missing; it is required.'
         case "extra_forbidden":
             known = _FIELDS if len(fault["loc"]) == 1 else []
+            if known and (instead := NOT_WRITTEN.get(to_snake(where))) is not None:
+                return f'"{where}" is set by Mulligan alone; {instead}.'
             near = difflib.get_close_matches(str(fault["loc"][-1])[:100], known, n=1)
             hint = (
                 f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}." if known else "leave it out."

@@ -1,15 +1,11 @@
-"""The progress of an agent of a workflow, for queries and for Temporal's UI; and what a run needs that resumes it."""
+"""The progress of an agent of a workflow, for queries and for Temporal's UI."""
 
 from __future__ import annotations
 
 from mulligan.values import Progress, RunResult
-from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.ui_summary import task_of
-from mulligan.workflows import limits
-from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import RunningCall, WorkerWait, shown_wait
-from mulligan.workflows.unfinished_calls import results_of_open_step
 
 
 def agent_progress(agent: RunningAgent) -> Progress:
@@ -37,28 +33,3 @@ def task_in_one_line(agent: RunningAgent) -> str:
     if agent.has_turn and not is_opening:
         return agent.turn.task
     return task_of(agent.input) if agent.input else ""
-
-
-def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
-    """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
-
-    At the end are people's messages that the model has not seen.
-    """
-    run_input, trace = (agent.turn.input, agent.turn.trace) if agent.has_turn else (agent.input, "")
-    if run_input is None:
-        return None
-    # The step of a run that was terminated, or has timed out, is open.
-    messages = [*agent.conversation.whole_view(), *results_of_open_step(agent), *agent.inbox.new_messages()]
-    since = max(0, since)
-    page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
-    end = since + len(page)
-    state = ResumeState(
-        input=run_input.model_copy(update={"messages": [], "prompt": None}),
-        trace=trace,
-        messages=page,
-        next=end if end < len(messages) else None,
-    )
-    if state.next is None:
-        for feature in agent.with_method("for_resume"):
-            feature.for_resume(state)
-    return state

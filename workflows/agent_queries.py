@@ -13,10 +13,10 @@ from temporalio import workflow
 from mulligan.values import ConversationInfo, Step
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
-from mulligan.workflows.agent_progress import agent_progress, resume_state
+from mulligan.workflows.agent_progress import agent_progress
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import EarlierPart
-from mulligan.workflows.fork_point import fork_state
+from mulligan.workflows.fork_point import fork_state, resume_state
 from mulligan.workflows.running_agent import RunningAgent
 
 

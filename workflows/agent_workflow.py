@@ -13,9 +13,9 @@ from temporalio.exceptions import FailureError
 
 from mulligan.client.converter import REFUSED
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
+from mulligan.wire.start_input import parse_start_input
 from mulligan.wire.start_memo import start_memo
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
@@ -40,7 +40,7 @@ class AgentWorkflow:
     """One run of an agent. The loop is in DurableAgent.
 
     Its argument is a raw payload, checked inside the workflow: wrong input from a client in any language fails the run
-    with a message, and never makes a workflow task fail again and again. A JSON payload is a RunInput, which may be
+    with a message, and never makes a workflow task fail again and again. A JSON payload is a StartInput, which may be
     compressed with zstd. A binary payload is the state of the run before this one. Both are one argument, as the SDK drops
     all type hints if the number of arguments does not match.
     """
@@ -55,7 +55,7 @@ class AgentWorkflow:
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:
-        """Run the agent to its end. RunInput in, RunResult out, both as JSON objects."""
+        """Run the agent to its end. StartInput in, RunResult out, both as JSON objects."""
         try:
             return await self._run(start)
         except (FailureError, asyncio.CancelledError):
@@ -76,7 +76,7 @@ class AgentWorkflow:
                 )
             if start.payload.metadata.get("encoding") == REFUSED:
                 raise InvalidRunInputError(f"The run's input cannot be read. {start.payload.data.decode()}")
-            run_input = parse_run_input(decompress_input(start.payload.data))
+            run_input = parse_start_input(decompress_input(start.payload.data))
             agent = DurableAgent(run_input.agent)
             workflow.upsert_memo(start_memo(run_input))
             await agent.begin(run_input)

@@ -19,6 +19,7 @@ from mulligan.values import ErrorInfo, Message, OutputT, RunResult, Status, User
 from mulligan.wire.model_call import ModelAnswer, RejectedAnswer
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.run_status import RunStatus
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.clean_up import is_run_cancelled
 from mulligan.workflows.conversation.conversation import Conversation
@@ -110,7 +111,7 @@ class DurableAgent(Generic[OutputT]):
             InvalidRunInputError: the turn before is open, no worker has the agent, or a field is invalid.
         """
         agent = self._agent
-        turn = await open_turn(agent, run_input)
+        turn = await open_turn(agent, StartInput.of(run_input))
         list_run(agent.name, turn.facts.search_attributes)
         agent.conversation.event_log.run_started(turn.number, agent.name, turn.model, turn.max_steps)
         agent.inbox.log_early_stop()

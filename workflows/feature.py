@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from mulligan.run_input import RunInput
 from mulligan.values import Message, Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
@@ -82,7 +82,7 @@ class Feature:
             return True
         return cls.feature in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
 
-    def begin_turn(self, run_input: RunInput) -> RunInput:
+    def begin_turn(self, run_input: StartInput) -> StartInput:
         """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""
         return run_input
 

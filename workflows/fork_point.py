@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 
 from mulligan.errors import InvalidRunInputError
 from mulligan.features import FEATURES
-from mulligan.run_input import ForkedFrom, RunInput
-from mulligan.values import AssistantMessage
+from mulligan.values import AssistantMessage, Message
 from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.resume_page import ForkState, ResumeState
+from mulligan.wire.start_input import Origin, StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.turn import Turn
+from mulligan.workflows.unfinished_calls import results_of_open_step
 
 
 def fork_state(agent: RunningAgent, at: int | None, since: int) -> ResumeState | None:
@@ -32,25 +35,47 @@ def fork_state(agent: RunningAgent, at: int | None, since: int) -> ResumeState |
     step = at or max(1, newest)
     _check(conversation, step, newest)
     if step <= conversation.first_step or step < conversation.view_from:
-        return ResumeState(input=_without_messages(run_input), step=step, earlier=_holder(agent))
+        return ResumeState(input=run_input.for_other_run, step=step, earlier=_holder(agent))
     turn = agent.turn_of(step) if agent.has_turn else None
     answered = conversation.steps[step - 1 - conversation.first_step :]
     agent_name = (answered[0].agent if answered else "") or (turn.input if turn else run_input).agent
     past = conversation.before(step, _request_span(agent, turn))
     messages = past.messages[past.cut :]
+    run_input = (turn.input if turn else run_input).model_copy(update={"agent": agent_name})
+    fork = _fork(agent, step, turn, past, agent_name)
+    return _page(agent, run_input, turn.trace if turn else "", messages, since, fork)
+
+
+def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
+    """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
+
+    At the end are people's messages that the model has not seen.
+    """
+    run_input, trace = (agent.turn.input, agent.turn.trace) if agent.has_turn else (agent.input, "")
+    if run_input is None:
+        return None
+    # The step of a run that was terminated, or has timed out, is open.
+    messages = [*agent.conversation.whole_view(), *results_of_open_step(agent), *agent.inbox.new_messages()]
+    return _page(agent, run_input, trace, messages, max(0, since))
+
+
+def _page(
+    agent: RunningAgent,
+    run_input: StartInput,
+    trace: str,
+    messages: Sequence[Message],
+    since: int,
+    fork: ForkState | None = None,
+) -> ResumeState:
     page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
     end = since + len(page)
-    state = ResumeState(
-        input=_without_messages(turn.input if turn else run_input).model_copy(update={"agent": agent_name}),
-        trace=turn.trace if turn else "",
-        messages=page,
-        next=end if end < len(messages) else None,
-        step=step,
-    )
-    if state.next is None:
-        state.fork = _fork(agent, step, turn, past, agent_name)
-        for feature in agent.with_method("for_resume"):
-            feature.for_resume(state)
+    state = ResumeState(input=run_input.for_other_run, trace=trace, messages=page, step=fork.step if fork else None)
+    if end < len(messages):
+        state.next = end
+        return state
+    state.fork = fork
+    for feature in agent.with_method("for_resume"):
+        feature.for_resume(state)
     return state
 
 
@@ -75,15 +100,10 @@ def _holder(agent: RunningAgent) -> dict[str, str] | None:
     """The run that knows the conversation before an earlier step."""
     if agent.conversation.earlier is not None:
         return agent.conversation.earlier.place
-    origin = agent.turn.input.forked_from if agent.has_turn else None
+    origin = agent.turn.input.fork if agent.has_turn else None
     if origin is None:
         return None
     return {"id": origin.workflow_id, "run_id": origin.run_id, "conversation": origin.conversation}
-
-
-def _without_messages(run_input: RunInput) -> RunInput:
-    origin = run_input.forked_from.origin if run_input.forked_from else None
-    return run_input.model_copy(update={"messages": [], "prompt": None, "forked_from": origin})
 
 
 def _request_span(agent: RunningAgent, turn: Turn | None) -> tuple[int, int]:
@@ -118,7 +138,7 @@ def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation,
     )
 
 
-def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
+def begin_fork(agent: RunningAgent, turn: Turn, forked: Origin) -> None:
     """Begin a turn that was opened where another run was: with its steps, and the model that it called.
 
     Raises:
@@ -128,20 +148,20 @@ def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
         raise InvalidRunInputError(
             "A fork with recorded tools needs the feature 'recorded_tools', which is not installed."
         )
-    if forked.state is not None:
+    if (given := turn.input.carried.state) is not None:
         try:
-            state = ForkState.model_validate(forked.state)
+            state = ForkState.model_validate(given)
             agent.conversation.take_over(state.conversation)
             for feature in agent.features:
                 if feature.feature in state.features:
                     feature.load(state.features[feature.feature])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
-            raise InvalidRunInputError(f'"forked_from.state" cannot be used: {fault}.') from None
+            raise InvalidRunInputError(f'"carried.state" cannot be used: {fault}.') from None
         turn.result.steps = state.steps
         if state.model in turn.models:
             turn.at = turn.models.index(state.model)
         turn.first_step = agent.conversation.next_step - state.steps
-    update = {"forked_from": forked.origin}
-    turn.input = turn.input.model_copy(update=update)
+    origin = forked.model_copy(update={"instructions": None})
+    turn.input = turn.input.with_fields(origin=origin, facts=None, state=None)
     agent.input = turn.input

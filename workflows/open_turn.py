@@ -11,12 +11,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from mulligan.errors import InvalidRunInputError, error_of
-from mulligan.run_input import TRACEPARENT, RunInput, check_run_input
+from mulligan.run_input import TRACEPARENT, check_run_input
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.run_context import CALL_MEMO, TRACE_HEADER
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.shorten import json_size
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.feature_facts import check_feature_facts
@@ -30,7 +31,7 @@ from mulligan.workflows.turn import Turn
 _CALL_ID_CHARS = 1_000
 
 
-async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
+async def open_turn(agent: RunningAgent, run_input: StartInput) -> Turn:
     """Add the messages of a turn's input to the conversation, and open the turn.
 
     Raises:
@@ -60,8 +61,8 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
             check_feature_facts(agent.features, opened.facts, OPEN_RUN)
         turn = Turn.opened(number, run_input, opened)
         turn.first_step = agent.conversation.next_step
-        if run_input.forked_from is not None:
-            begin_fork(agent, turn, run_input.forked_from)
+        if run_input.fork is not None:
+            begin_fork(agent, turn, run_input.fork)
     except (FailureError, asyncio.CancelledError) as error:
         agent.add_new_messages()
         agent.status = "cancelled" if is_cancelled_exception(error) else "failed"
@@ -72,14 +73,14 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     return turn
 
 
-def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: int) -> OpenRun:
+def _request(agent: RunningAgent, run_input: StartInput, number: int, first_new: int) -> OpenRun:
     """The activity's input. A run's input that is large is left out: the worker queries for it."""
     conversation, info = agent.conversation, workflow.info()
     added = range(first_new, len(conversation.messages))
     longest = max((conversation.size(index, index + 1) for index in added), default=0)
-    forked = run_input.forked_from
+    facts = run_input.carried.facts
     size = conversation.size(first_new) + limits.metadata_bytes(run_input)
-    size += json_size(forked.facts) if forked and forked.facts else 0
+    size += json_size(facts) if facts else 0
     return OpenRun(
         agent=run_input.agent,
         conversation=agent.key,

@@ -12,14 +12,14 @@ from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Spent
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
-from mulligan.wire.run_context import InheritedLabels, RunContext
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome, without_arguments
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
@@ -90,7 +90,7 @@ class RunningAgent:
         info = workflow.info()
         self.workflow_id, self.run_id = info.workflow_id, info.run_id
         self.waits: Waits = inbox.waits
-        self.input: RunInput | None = None
+        self.input: StartInput | None = None
         self.status: RunStatus = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
@@ -215,10 +215,6 @@ class RunningAgent:
         """What identifies the turn in the inputs of its activities."""
         turn = self.turn
         given = turn.input
-        source = given.resumed_from or given.forked_from
-        labels = None
-        if source is not None:
-            labels = InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier)
         return RunContext(
             agent=self.name,
             conversation=self.key,
@@ -226,7 +222,7 @@ class RunningAgent:
             tenant=given.tenant,
             user=given.user,
             client_metadata=given.client_metadata,
-            labels=labels,
+            labels=given.carried.labels,
             version=turn.facts.version.digest if turn.facts.version else None,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )

@@ -9,13 +9,13 @@ from typing import cast
 from pydantic import BaseModel, JsonValue
 
 from mulligan.prices import cost_of, cost_of_hosted, counted_cost, round_usd
-from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Consumption, RunResult, Spent, Status, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -32,7 +32,7 @@ class Turn(BaseModel):
     """A turn, from `open_run` to its result. Continue-as-new carries it, so its field names are in Temporal's history."""
 
     number: int
-    input: RunInput
+    input: StartInput
     facts: AgentFacts
     trace: str
     """The W3C traceparent of the turn's root span."""
@@ -58,7 +58,7 @@ class Turn(BaseModel):
     """The facts of the agents that had it, by their names: an agent that gets it again is the one that it was."""
 
     @classmethod
-    def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
+    def opened(cls, number: int, run_input: StartInput, run: OpenedRun) -> Turn:
         """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""
         trace_id = run.trace.split("-")[1]
         turn = cls(
@@ -89,7 +89,7 @@ class Turn(BaseModel):
         """The facts of the agents that have, or had, the conversation in this turn."""
         return [self.facts, *self.pinned.values()]
 
-    def input_of(self, agent: str) -> RunInput:
+    def input_of(self, agent: str) -> StartInput:
         """The turn's input for an agent that takes the conversation over: without the conversation, with the run's limit."""
         update = {"agent": agent, "max_cost": self.max_cost, "client_instructions": self.input.client_instructions}
         update["version"] = None  # it is the other agent's

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from temporalio import workflow
 
-from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, Definition
 from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
 from mulligan.wire.conversation_ref import (
@@ -14,6 +13,7 @@ from mulligan.wire.conversation_ref import (
     Page,
     PageRequest,
 )
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.agent_queries import AgentQueries
 from mulligan.workflows.conversation.conversation import messages_that_fit
@@ -87,7 +87,7 @@ class WorkflowAgents:
         conversation = self._agents[request.conversation].conversation
         return Page(messages=conversation.view_page(request.since, request.count, limits.PAGE_BYTES))
 
-    def input(self, key: str) -> RunInput:
+    def input(self, key: str) -> StartInput:
         """The input of an agent's newest turn. Without its messages if they are large: `input_messages` has them."""
         run_input = self._agents[key].input
         assert run_input is not None

@@ -8,8 +8,8 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 
+from mulligan.client.origins.run_state import RunNotFoundError
 from mulligan.client.read_run import read_steps, wait_for_end
-from mulligan.client.run_state import RunNotFoundError
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.once import call_digest
 from mulligan.schema.argument_digest import argument_digest, digests_of

@@ -18,14 +18,13 @@ from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.services import Services
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.find_runs import memo_of
-from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.origins.fork_run import parse_fork, start_fork
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError
 from mulligan.client.read_run import RunEnd, read_steps, wait_for_end
-from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
 from mulligan.prices import cost_of, round_usd
-from mulligan.run_input import FORKED_FROM_MEMO
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Step, Usage
 from mulligan.wire.case import Case
@@ -41,6 +40,7 @@ from mulligan.wire.experiments import (
     RowPrice,
     RowRequest,
 )
+from mulligan.wire.start_input import FORKED_FROM_MEMO
 
 WAIT_SECONDS = 10.0
 """Seconds for which an attempt waits for the end of its run. Then it gives its slot back, which the run may need."""

@@ -14,8 +14,8 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.export_case import export_case
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError
 from mulligan.client.read_run import read_steps, wait_for_end
-from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.score import Score, read_score

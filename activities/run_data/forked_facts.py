@@ -14,25 +14,26 @@ from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.errors import InvalidRunInputError
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import AgentFacts, Definition
 from mulligan.wire.agent_version import AgentVersion
+from mulligan.wire.start_input import StartInput
 
 
-async def forked_facts(services: Services, agent: Agent, run_input: RunInput) -> AgentFacts:
+async def forked_facts(services: Services, agent: Agent, run_input: StartInput) -> AgentFacts:
     """The facts of a run whose input has those of an earlier run. `agent`: as it is declared now.
 
     Raises:
         InvalidRunInputError: the input has others, or the price of the chosen model is unknown where the cost is limited.
     """
-    forked = run_input.forked_from
-    assert forked is not None
+    forked = run_input.fork
+    if forked is None:
+        raise InvalidRunInputError('"carried.facts" cannot be used: the run is no fork.')
     try:
-        facts = AgentFacts.model_validate(forked.facts)
+        facts = AgentFacts.model_validate(run_input.carried.facts)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        raise InvalidRunInputError(f'"forked_from.facts.{where}" cannot be used: {fault["msg"]}.') from None
+        raise InvalidRunInputError(f'"carried.facts.{where}" cannot be used: {fault["msg"]}.') from None
     definition = await services.definitions.whole(facts.definition, run_input.tenant)
     if forked.model is not None:
         facts = await _with_model(services, agent, run_input, facts, forked.model)
@@ -47,23 +48,23 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
     return facts
 
 
-def pinned_version(run_input: RunInput) -> AgentVersion | None:
+def pinned_version(run_input: StartInput) -> AgentVersion | None:
     """The version of the agent's file by which the earlier run worked; None: the run begins by one of its own.
 
     Raises:
         InvalidRunInputError: the facts of the input have another one.
     """
-    facts = run_input.forked_from.facts if run_input.forked_from else None
+    facts = run_input.carried.facts
     if not facts or facts.get("version") is None:
         return None
     try:
         return AgentVersion.model_validate(facts["version"])
     except ValidationError:
-        raise InvalidRunInputError('"forked_from.facts.version" cannot be used: it is no version.') from None
+        raise InvalidRunInputError('"carried.facts.version" cannot be used: it is no version.') from None
 
 
 async def _with_model(
-    services: Services, agent: Agent, run_input: RunInput, facts: AgentFacts, model: str
+    services: Services, agent: Agent, run_input: StartInput, facts: AgentFacts, model: str
 ) -> AgentFacts:
     """The facts with the chosen model's prices, and with what its features need to know of it.
 

@@ -18,7 +18,7 @@ from mulligan.activities.tool_running.result_value import result_value
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.agent import Agent
-from mulligan.client.run_state import NoWorkerError, ResumeError
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError
 from mulligan.client.undo.undo import calls_to_undo, check_not_gone_on, read_executed
 from mulligan.features.undo import UndoOption
 from mulligan.schema.cut_text import cut_text

@@ -16,7 +16,7 @@ from mulligan.cli._terminal import NOT_COMPLETED, connect_or_fail, err, fail, pr
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from mulligan.client.fork_run import Fork
+    from mulligan.client.origins.fork_run import Fork
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The id of a run, open or ended.", show_default=False)]
 Instructions = Annotated[
@@ -47,7 +47,7 @@ async def fork_and_report(
     run_id: str, options: dict[str, Any], *, new_id: str | None, yes: bool, wait: bool, as_json: bool
 ) -> int:
     """Fork a run, and print the new run's id. `options`: those of a fork. Returns the exit code."""
-    from mulligan.client.fork_run import parse_fork, start_fork
+    from mulligan.client.origins.fork_run import parse_fork, start_fork
 
     fork = parse_fork({name: value for name, value in options.items() if value is not None})
     client = await connect_or_fail()
@@ -63,7 +63,7 @@ async def fork_and_report(
 async def _confirmed(client: Client, run_id: str, fork: Fork) -> bool:
     """Whether a person wants tools to run, having seen which calls the run made from the step on."""
     from mulligan.cli._steps import counted, short
-    from mulligan.client.fork_run import read_live_calls
+    from mulligan.client.origins.fork_run import read_live_calls
 
     calls = await read_live_calls(client, run_id, fork)
     made = f"the run made {counted(len(calls), 'call')} from this step on"

@@ -250,7 +250,7 @@ def _sentence_of(error: Exception) -> str:
     from temporalio.service import RPCError, RPCStatusCode
 
     from mulligan.client.connect import explain_unreadable_data
-    from mulligan.client.run_state import ResumeError
+    from mulligan.client.origins.run_state import ResumeError
     from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 

@@ -39,7 +39,7 @@ async def resume(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 it cannot be resumed, or no server.
     """
-    from mulligan.client.resume_run import PromptNeededError, resume_run
+    from mulligan.client.origins.resume_run import PromptNeededError, resume_run
 
     client = await connect_or_fail()
     try:

@@ -297,13 +297,9 @@ async def _read_start(client: Client, description: Any, steps: list[dict[str, An
 async def _origin(description: Any) -> dict[str, Any]:
     """The run that this one was resumed or forked from, as of `_RunState.origin`."""
     from mulligan.client.find_runs import memo_of, origin_of
-    from mulligan.run_input import RESUMED_FROM_MEMO
 
     memo = await memo_of(description)
-    before = memo.get(RESUMED_FROM_MEMO, {})
-    is_whole = isinstance(before.get("id"), str)
-    resumed = {"resumed_from": {name: before.get(name) for name in ("id", "run_id")}} if is_whole else {}
-    return {**resumed, **origin_of(memo)}
+    return {**origin_of(memo, "resume"), **origin_of(memo)}
 
 
 async def _forks(client: Client, run_id: str) -> tuple[list[dict[str, Any]], str]:

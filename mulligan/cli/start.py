@@ -96,7 +96,7 @@ async def start(
         run_input["prompt"] = [*_prompt_parts(run_input.get("prompt")), *read_files(file)]
     parsed, queue = _check(run_input, task_queue)
     run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
-    return await _start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json)
+    return await _start(parsed, run_id, queue, wait=wait, as_json=as_json)
 
 
 def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput, str]:
@@ -127,28 +127,17 @@ def _prompt_parts(prompt: Any) -> list[Any]:
     return prompt if isinstance(prompt, list) else [] if prompt is None else [{"type": "text", "text": prompt}]
 
 
-async def _start(
-    run_input: dict[str, Any], parsed: RunInput, run_id: str, queue: str, *, wait: bool, as_json: bool
-) -> int:
+async def _start(run_input: RunInput, run_id: str, queue: str, *, wait: bool, as_json: bool) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
 
-    from mulligan.client.start_run import unknown_unless_refused
-    from mulligan.wire.run_priority import run_priority
-    from mulligan.wire.start_memo import start_memo
+    from mulligan.client.start_run import begin_run
+    from mulligan.client.store_content import store_content
 
     client = await connect_or_fail()
-    await _check_agent(client, queue, parsed)
+    await _check_agent(client, queue, run_input)
     ended = await _ended_run(client, run_id)
     try:
-        with unknown_unless_refused(run_id):
-            handle = await client.start_workflow(
-                "AgentWorkflow",
-                run_input,
-                id=run_id,
-                task_queue=queue,
-                memo=start_memo(parsed),
-                priority=run_priority(parsed),
-            )
+        handle = await begin_run(client, await store_content(run_input), run_id, queue, reuses_id=True)
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     if ended:
@@ -156,8 +145,7 @@ async def _start(
             f"an earlier run with the id {run_id!r} has ended ({ended}). This is a new run, which does not continue it; "
             f"`mulligan show {run_id}` now shows the new one."
         )
-    traceparent = str(run_input.get("traceparent") or "").split("-")
-    trace_id = traceparent[1] if len(traceparent) == 4 else ""
+    trace_id = run_input.traceparent.split("-")[1] if run_input.traceparent else ""
     return await report_start(client, handle, trace_id, wait=wait, as_json=as_json)
 
 

@@ -15,14 +15,14 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from mulligan.client.content_store import ContentStore
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, describe_existing, read_run_state
 from mulligan.client.read_run import query_run, read_messages, read_steps, wait_for_end
-from mulligan.client.run_state import NoWorkerError, ResumeError, describe_existing, read_run_state
 from mulligan.content import media_of
-from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, Message, Step, UserMessage
 from mulligan.wire.agent_facts import DEFINITION_QUERY, AgentFacts, Definition
 from mulligan.wire.case import CASE_VERSION, Case, CaseSettings
 from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.start_input import StartInput
 
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
@@ -50,7 +50,7 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
     if description.status == WorkflowExecutionStatus.RUNNING:
         raise ExportError(f"The run {workflow_id!r} is open; a case has an end. Export it when it has ended.")
     try:
-        newest, _ = await read_run_state(client, run, description, 0, conversation, ExportError)
+        newest, _ = await read_run_state(client, description, 0, conversation, ExportError)
         if newest.fork is None or newest.fork.facts is None:
             raise ExportError(f"The run {workflow_id!r} never began: it has no steps.")
         key = newest.fork.key
@@ -100,17 +100,17 @@ async def _case(
     )
 
 
-def _input(run_input: RunInput, before: list[Message], *, shared: int) -> RunInput:
+def _input(run_input: StartInput, before: list[Message], *, shared: int) -> StartInput:
     """The input with the messages before the first own step, of which the last is the prompt if a user wrote it."""
-    update: dict[str, Any] = {"messages": before, "prompt": None, "resumed_from": None, "traceparent": None}
+    update: dict[str, Any] = {"messages": before, "prompt": None, "traceparent": None}
     if before and isinstance(last := before[-1], UserMessage):
         update |= {"messages": before[:-1], "prompt": last.content or last.text}
     if run_input.max_steps is not None:
         update["max_steps"] = max(1, run_input.max_steps - shared)
-    return run_input.model_copy(update=update)
+    return run_input.without_origin.with_fields(**update)
 
 
-def _settings(run_input: RunInput, facts: AgentFacts, model: str, definition: Definition) -> CaseSettings:
+def _settings(run_input: StartInput, facts: AgentFacts, model: str, definition: Definition) -> CaseSettings:
     return CaseSettings(
         model=model,
         max_steps=run_input.max_steps or facts.max_steps,

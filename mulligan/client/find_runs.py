@@ -19,7 +19,7 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.features import all_words
-from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO, USER_CHARS
+from mulligan.run_input import USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
@@ -28,6 +28,7 @@ from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE, STATUS_ATTRIBUTE, listed_origin
+from mulligan.wire.start_input import FORKED_FROM_MEMO, ORIGIN_MEMO, RESUMED_FROM_MEMO, Kind
 from mulligan.wire.start_memo import PROMPT_MEMO, USER_MEMO
 from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import first_line
@@ -236,11 +237,12 @@ def _version(memo: dict[str, Any]) -> dict[str, str]:
     return {to: value for name, to in names.items() if isinstance(value := listed.get(name), str)}
 
 
-def origin_of(memo: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """{`forked_from`: {`id`, `run_id`, `step`}} of a fork, by its memo; {} of any other run."""
-    listed = memo.get(FORKED_FROM_MEMO, {})
-    is_whole = isinstance(listed.get("id"), str) and isinstance(listed.get("step"), int)
-    return {"forked_from": {name: listed.get(name) for name in ("id", "run_id", "step")}} if is_whole else {}
+def origin_of(memo: dict[str, Any], kind: Kind = "fork") -> dict[str, dict[str, Any]]:
+    """{`forked_from`: {`id`, `run_id`, `step`}} of a fork, or {`resumed_from`: {`id`, `run_id`}}; {} of any other run."""
+    listed, step = memo.get(ORIGIN_MEMO[kind], {}), ("step",) if kind == "fork" else ()
+    if not isinstance(listed.get("id"), str) or not all(isinstance(listed.get(name), int) for name in step):
+        return {}
+    return {ORIGIN_MEMO[kind]: {name: listed.get(name) for name in ("id", "run_id", *step)}}
 
 
 async def memo_of(execution: WorkflowExecution) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from mulligan.client.start_run import start_argument
 from mulligan.errors import DeclarationError
 from mulligan.run_input import RunInput
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_priority import run_priority
-from mulligan.wire.start_memo import start_memo
+from mulligan.wire.start_input import StartInput
+from mulligan.wire.start_memo import start_options
 from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import task_of
 
@@ -116,8 +116,7 @@ async def create_schedule(client: Client, name: str, run_input: RunInput, timing
         start_argument(client, run_input),
         id=name,
         task_queue=task_queue,
-        memo=start_memo(run_input),
-        priority=run_priority(run_input),
+        **start_options(StartInput.of(run_input)),
     )
     about = {"agent": run_input.agent, "timing": timing.text, "prompt": task_of(run_input)}
     about |= {"tenant": run_input.tenant} if run_input.tenant else {}

@@ -21,15 +21,16 @@ from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import RunInput, parse_run_input
+from mulligan.run_input import RunInput
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_priority import run_priority
 from mulligan.wire.search_attributes import ORIGIN_ATTRIBUTE, listed_origin
-from mulligan.wire.start_memo import start_memo
+from mulligan.wire.start_input import Origin, StartInput, parse_start_input
+from mulligan.wire.start_memo import start_options
 
 Handle = WorkflowHandle[Any, Any]
 
+_REUSED = WorkflowIDReusePolicy.ALLOW_DUPLICATE
 _NOT_STARTED = {
     RPCStatusCode.INVALID_ARGUMENT,
     RPCStatusCode.NOT_FOUND,
@@ -72,12 +73,12 @@ async def start_run(
         InvalidRunInputError: the input is too large for Temporal, or its content cannot be stored.
         RPCError: Temporal does not answer, or refuses the start.
     """
-    run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
+    given = await store_content(StartInput.of(run_input), check_messages=run_input.tenant is not None)
     try:
-        handle = await begin_run(client, run_input, workflow_id, task_queue, memo=memo)
+        handle = await begin_run(client, given, workflow_id, task_queue, memo=memo)
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
-        if await read_input(client, workflow_id) != run_input:
+        if await read_input(client, workflow_id) != given:
             raise IdTakenError(
                 f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
             ) from None
@@ -92,9 +93,10 @@ async def begin_run(
     task_queue: str,
     *,
     memo: Mapping[str, Any] | None = None,
-    static_summary: str | None = None,
+    reuses_id: bool = False,
 ) -> Handle:
-    """Start a run under an id that no run has. The input's content is stored. `memo`: more entries of the run's memo.
+    """Start a run under an id that no run has, or with `reuses_id` no open one. The input's content is stored. `memo`: more
+    entries of the run's memo.
 
     Raises:
         WorkflowAlreadyStartedError: there is a run with this id.
@@ -102,18 +104,17 @@ async def begin_run(
         StartUnknownError: Temporal does not answer.
         RPCError: Temporal refuses the start.
     """
-    argument = await asyncio.to_thread(start_argument, client, run_input)  # a long conversation takes long
+    given = StartInput.of(run_input)
+    argument = await asyncio.to_thread(start_argument, client, given)  # a long conversation takes long
     with unknown_unless_refused(workflow_id):
         return await client.start_workflow(
             AGENT_WORKFLOW,
             argument,
             id=workflow_id,
             task_queue=task_queue,
-            static_summary=static_summary,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={**start_memo(run_input), **(memo or {})},
-            priority=run_priority(run_input),
-            search_attributes=await _listed_origin(client, run_input),
+            id_reuse_policy=_REUSED if reuses_id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            search_attributes=await _listed_origin(client, given.fork),
+            **start_options(given, **(memo or {})),
         )
 
 
@@ -133,13 +134,11 @@ def unknown_unless_refused(workflow_id: str) -> Iterator[None]:
         raise StartUnknownError(error, workflow_id) from error
 
 
-async def _listed_origin(client: Client, run_input: RunInput) -> TypedSearchAttributes:
+async def _listed_origin(client: Client, fork: Origin | None) -> TypedSearchAttributes:
     """By what the run is found as a fork, where the server has that search attribute."""
-    if run_input.forked_from is None or ORIGIN_ATTRIBUTE.name not in await RegisteredAttributes().names(client):
+    if fork is None or ORIGIN_ATTRIBUTE.name not in await RegisteredAttributes().names(client):
         return TypedSearchAttributes.empty
-    return TypedSearchAttributes(
-        [SearchAttributePair(ORIGIN_ATTRIBUTE, listed_origin(run_input.forked_from.workflow_id))]
-    )
+    return TypedSearchAttributes([SearchAttributePair(ORIGIN_ATTRIBUTE, listed_origin(fork.workflow_id))])
 
 
 def start_argument(client: Client, run_input: RunInput) -> Any:
@@ -153,14 +152,14 @@ def start_argument(client: Client, run_input: RunInput) -> Any:
     """
     is_stored = client.data_converter.external_storage is not None
     sent = compress_input(
-        parse_run_input(run_input.model_dump_json().encode()),
+        parse_start_input(run_input.model_dump_json().encode()),
         most=CARRY_BYTES if is_stored else PACKED_BYTES,
         longest_message=None if is_stored else LONGEST_MESSAGE,
     )
     return sent if isinstance(sent, bytes) else RawValue(data_converter.payload_converter.to_payload(sent))
 
 
-async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:
+async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> StartInput:
     """The input with which a run was started.
 
     Raises:
@@ -170,7 +169,9 @@ async def decode_start_input(client: Client, start: WorkflowExecutionStartedEven
     if len(arguments) != 1:
         raise InvalidRunInputError(f"The run was started with {len(arguments)} arguments; give it one JSON object.")
     [argument] = arguments
-    return parse_run_input(decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode())
+    return parse_start_input(
+        decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode()
+    )
 
 
 async def read_start(first: Handle) -> WorkflowExecutionStartedEventAttributes:
@@ -185,7 +186,7 @@ async def run_before(client: Client, workflow_id: str, run_id: str | None) -> st
     return started.continued_execution_run_id if started else ""
 
 
-async def read_input(client: Client, workflow_id: str, run_id: str | None = None) -> RunInput | None:
+async def read_input(client: Client, workflow_id: str, run_id: str | None = None) -> StartInput | None:
     """The input of the first workflow run of a chain; None if it was not the input of an agent's run."""
     described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     first_run_id = described.raw_description.workflow_execution_info.first_run_id or described.run_id

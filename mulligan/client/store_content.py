@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mulligan.client.content_store import (
     ChangedContentError,
@@ -17,6 +17,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage
 
+Input = TypeVar("Input", bound=RunInput)
 INLINE_BYTES = 2_048
 """Content up to this size stays in history: a reference and a file would cost more than they save."""
 MOST_INLINE_BYTES = 1_000_000
@@ -24,9 +25,7 @@ MOST_INLINE_BYTES = 1_000_000
 third."""
 
 
-async def store_content(
-    run_input: RunInput, store: ContentStore | None = None, *, check_messages: bool = False
-) -> RunInput:
+async def store_content(run_input: Input, store: ContentStore | None = None, *, check_messages: bool = False) -> Input:
     """The input with references in place of bytes. References in the prompt must be to stored content of its tenant.
 
     Args:

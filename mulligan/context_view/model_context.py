@@ -10,7 +10,7 @@ from temporalio.client import Client
 from mulligan.activities.request_draft import RequestDraft, draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.client.content_store import MissingContentError, configured_content_store
-from mulligan.client.run_state import ResumeError, describe_existing, read_run_state
+from mulligan.client.origins.run_state import ResumeError, describe_existing, read_run_state
 from mulligan.client.start_run import read_input
 from mulligan.client.unless_missing import unless_missing
 from mulligan.context_view.sent_call import SentCall, find_sent_call
@@ -75,12 +75,11 @@ async def read_model_context(
     """
     description = await describe_existing(client, workflow_id, run_id)
     run_input = await unless_missing(read_input(client, workflow_id, description.run_id))
-    origin = run_input.forked_from if run_input else None
+    origin = run_input.fork if run_input else None
     if origin is not None and step < origin.step:
         return await read_model_context(client, origin.workflow_id, step, origin.conversation, origin.run_id)
-    run = client.get_workflow_handle(workflow_id, run_id=description.run_id)
     try:
-        state, messages = await read_run_state(client, run, description, step, conversation)
+        state, messages = await read_run_state(client, description, step, conversation)
     except ResumeError as error:
         raise (NoSuchStepError(str(error.__cause__)) if type(error) is ResumeError else error) from error
     if state.fork is None or state.fork.facts is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mulligan.activities.request_draft import PrepareRequest
     from mulligan.activities.services import Services
     from mulligan.activities.spending import Spending
-    from mulligan.client.going_on import GoesOn
+    from mulligan.client.origins.carry_over import GoesOn
     from mulligan.features.agent_feature import AgentFeature
     from mulligan.features.tool_option import ToolOption
     from mulligan.serve.http_protocol import Protocol

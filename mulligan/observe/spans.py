@@ -25,13 +25,13 @@ from mulligan.observe.trace_ids import (
     parent_of_step,
     trace_id_of_run,
 )
-from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.run_end import TurnEnd
+from mulligan.wire.start_input import Origin, StartInput
 
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
@@ -94,29 +94,14 @@ class TracedTurn:
     parent: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     call_id: str | None = None
-    resumed_from: ResumedFrom | None = None
-    forked_from: ForkedFrom | None = None
+    origin: Origin | None = None
     version: AgentVersion | None = None
 
     @classmethod
-    def opened_by(
-        cls,
-        request: OpenRun,
-        run_input: RunInput | None,
-        *,
-        workflow_id: str,
-        run_id: str,
-        version: AgentVersion | None,
-    ) -> TracedTurn:
-        """The run, or turn, that `open_run` opens. `run_input`: None if it is not known."""
-        of_input = ("metadata", "resumed_from", "forked_from") if run_input else ()
-        return cls(
-            **{name: getattr(run_input, name) for name in of_input},
-            **{name: getattr(request, name) for name in _OF_REQUEST},
-            workflow_id=workflow_id,
-            run_id=run_id,
-            version=version,
-        )
+    def opened_by(cls, request: OpenRun, run_input: StartInput, **known: Any) -> TracedTurn:
+        """The run, or turn, that `open_run` opens. `known`: the fields that the activity knows."""
+        of_request = {name: getattr(request, name) for name in _OF_REQUEST}
+        return cls(**of_request, **known, metadata=run_input.metadata, origin=run_input.carried.origin)
 
 
 _OF_REQUEST = ("agent", "first_run_id", "conversation", "turn", "parent", "call_id")
@@ -197,7 +182,7 @@ def invoke_agent(run: TracedTurn) -> SpanDefinition:
             **(_version(run.version) if run.version else {}),
             **{f"{semconv.METADATA}{key}": value for key, value in run.metadata.items()},
         },
-        links=_links_to(run.resumed_from or run.forked_from),
+        links=_links_to(run.origin),
     )
 
 
@@ -415,16 +400,17 @@ def _usage(usage: Usage) -> Attributes:
 
 def _origin(run: TracedTurn) -> Attributes:
     """The attributes that name the run from which a run was resumed or forked."""
-    attributes: Attributes = {}
-    if (before := run.resumed_from) is not None:
-        attributes |= {semconv.RESUMED_WORKFLOW: before.workflow_id, semconv.RESUMED_RUN: before.run_id}
-    if (forked := run.forked_from) is not None:
-        attributes |= {semconv.FORKED_WORKFLOW: forked.workflow_id, semconv.FORKED_RUN: forked.run_id}
-        attributes[semconv.FORKED_STEP] = forked.step
-    return attributes
+    if (origin := run.origin) is None:
+        return {}
+    workflow, run_id = {
+        "resume": (semconv.RESUMED_WORKFLOW, semconv.RESUMED_RUN),
+        "fork": (semconv.FORKED_WORKFLOW, semconv.FORKED_RUN),
+    }[origin.kind]
+    step: Attributes = {semconv.FORKED_STEP: origin.step} if origin.kind == "fork" else {}
+    return {workflow: origin.workflow_id, run_id: origin.run_id, **step}
 
 
-def _links_to(origin: ResumedFrom | ForkedFrom | None) -> list[Link]:
+def _links_to(origin: Origin | None) -> list[Link]:
     """The link to the `invoke_agent` of that run."""
     before = get_current_span(context_of_caller(origin.traceparent if origin else None))
     return [Link(before.get_span_context())] if before.get_span_context().is_valid else []

@@ -11,16 +11,14 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from mulligan.client.find_runs import RunQuery
-from mulligan.client.fork_run import Fork
+from mulligan.client.origins.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.context_view.model_context import ModelContext
-from mulligan.foreign_results import ForeignResults
-from mulligan.run_input import ForkedFrom, Prompt, ResumedFrom, RunInput
+from mulligan.run_input import Prompt, RunInput
 from mulligan.serve.api_answers import (
     Accepted,
     EventPage,
@@ -78,12 +76,6 @@ class NewRun(RunInput):
     )
 
     id: str | None = None
-    resumed_from: SkipJsonSchema[ResumedFrom | None] = None
-    forked_from: SkipJsonSchema[ForkedFrom | None] = None
-    foreign_results: SkipJsonSchema[ForeignResults | None] = None
-    model_only: SkipJsonSchema[bool] = False
-    instructions_by_customer: SkipJsonSchema[bool] = False
-    output_schema: SkipJsonSchema[dict[str, JsonValue] | None] = None
 
 
 class Resume(BaseModel):
@@ -146,13 +138,6 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {shown_json(run_id)}; it must be a text.')
-    if {"instructions_by_customer"} & body.keys():
-        raise Problem(422, "invalid_input", '"instructions_by_customer" is set by this server alone. Leave it out.')
-    if {"model_only", "modelOnly"} & body.keys():
-        raise Problem(
-            422, "invalid_input", '"model_only" is set by this server alone, for requests that its operator describes '
-            "(MULLIGAN_SIDE_REQUESTS). Leave it out.",
-        )  # fmt: skip
     check_count("messages", body.get("messages"))
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None

@@ -15,10 +15,9 @@ from mulligan.run_input import RunInput
 from mulligan.serve.caller import Caller, Kind
 from mulligan.serve.problems import Problem
 
-Least = Literal["anyone", Kind, "server"]
-"""Who may do something: this kind of caller, and those after it. `anyone`: also who has not signed in. `server`: nobody, as
-the server sets it."""
-_ORDER: tuple[Least, ...] = ("anyone", "customer", "trusted", "operator", "server")
+Least = Literal["anyone", Kind]
+"""Who may do something: this kind of caller, and those after it. `anyone`: also who has not signed in."""
+_ORDER: tuple[Least, ...] = ("anyone", "customer", "trusted", "operator")
 
 
 def _all(least: Least, *names: str) -> dict[str, Least]:
@@ -31,8 +30,6 @@ FIELDS: Mapping[str, Mapping[str, Least]] = {
         **_all("trusted", "model", "version", "priority", "traceparent", "on_invalid_tool_input", "tenant", "user"),
         **_all("trusted", "max_steps", "max_total_tokens", "max_cost", "max_depth", "max_sub_runs"),
         **_all("trusted", "client_instructions", "client_metadata"),
-        **_all("server", "resumed_from", "forked_from", "foreign_results", "model_only", "output_schema"),
-        **_all("server", "instructions_by_customer"),
     },
     "Resume": {**_all("customer", "prompt", "id", "metadata"), **_all("trusted", "max_steps", "model")},
     "SendMessage": _all("customer", "text", "content", "id", "conversation"),
@@ -170,7 +167,7 @@ def check_fields(caller: Caller, request: str, given: Mapping[str, object]) -> N
     table = FIELDS[request]
     names = {name: _NAMES.get(name, name) for name, value in given.items() if value is not None}
     known = {name: real for name, real in names.items() if request != "NewRun" or real in _OF_RUNS}
-    if refused := sorted(name for name, real in known.items() if not may(caller, table.get(real, "server"))):
+    if refused := sorted(name for name, real in known.items() if not may(caller, table.get(real, "operator"))):
         named = ", ".join(f'"{name}"' for name in refused)
         raise Problem(
             403, "trusted_only", f"{named}: only trusted callers and operators may send this. Leave it out.",
@@ -185,5 +182,5 @@ def unread(caller: Caller, request: str, given: Iterable[tuple[str, object]], pr
     return [
         f"{prefix}{name}"
         for name, value in given
-        if caller.is_customer and not may(caller, table.get(name, "server")) and value not in nothing
+        if caller.is_customer and not may(caller, table.get(name, "operator")) and value not in nothing
     ]

@@ -92,7 +92,7 @@ def _add_callers(document: Json) -> None:
             _mark(operation, least_of_route(method.upper(), path))
     for name, fields in FIELDS.items():
         for field, schema in document["components"]["schemas"].get(name, {}).get("properties", {}).items():
-            _mark(schema, fields.get(field, "server"))
+            _mark(schema, fields.get(field, "operator"))
 
 
 def _mark(described: Json, least: Least) -> None:

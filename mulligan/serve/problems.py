@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import BaseModel
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
+from mulligan.client.origins.resume_run import AlreadyResumedError, PromptNeededError
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 from mulligan.serve.clean_text import without_folders
@@ -99,6 +101,11 @@ def problem_of_state(error: ResumeError, status: int, code: str) -> Problem:
             status, code = 503, "no_worker"
         case UndoOpenError():
             status, code = 409, "being_undone"
+        case PromptNeededError():
+            status, code = 422, "prompt_needed"
+        case AlreadyResumedError():
+            where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
+            return Problem(409, "already_resumed", str(error), where)
     return Problem(status, code, str(error))
 
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from temporalio.client import (
     Client,
@@ -25,17 +24,17 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
-from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.origins.branch_run import branch_run
+from mulligan.client.origins.fork_run import parse_fork, start_fork
+from mulligan.client.origins.resume_run import AlreadyResumedError, continue_run
+from mulligan.client.origins.run_state import ResumeError
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
-from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
-from mulligan.client.run_state import ResumeError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import BegunRun, IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending
@@ -63,6 +62,7 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefiniti
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.start_memo import USER_MEMO
 from mulligan.wire.updates import (
     ANSWER,
@@ -189,30 +189,31 @@ class Runs:
         server_id: str | None = None,
         request: StartRequest | None = None,
         ignored: IgnoredFields = NOTHING_IGNORED,
+        model_only: bool = False,
     ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
         `body`: a RunInput that a door has made, with the metadata of the caller and the client; or its JSON as the client
         sends it. `run_id`: the id that the client has chosen. `server_id`: the id that this server has made, of a form
         that no client can choose. With neither, the id is made from `request`, and the same request again is the same run;
-        without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
+        without that, a request cannot be recognized. `ignored`: what the agent decides by itself. `model_only`: whether
+        it has the model alone.
         """
         if isinstance(body, RunInput):
-            run_input = body
+            given = body
         else:
-            run_input = _as_sent_by(caller, await off_loop(len(body), partial(_parse_input, body)))
-        _check_fields_of_doors(run_input)
+            given = _as_sent_by(caller, await off_loop(len(body), partial(_parse_input, body)))
+        run_input = _of_caller(caller, StartInput.of(given, model_only=model_only))
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
-        run_input = _of_caller(caller, run_input)
         agent = await self.agent(caller, run_input.agent)
         if run_input.client_instructions or ignored.names:
-            given = run_input.model_dump(include={"metadata", "client_metadata", "client_instructions"})
+            words = run_input.model_dump(include={"metadata", "client_metadata", "client_instructions"})
             # A model alone has no instructions but the client's, and no output type.
-            decides = {"name": run_input.agent} if run_input.model_only else agent
-            taken = ignored.accept(caller, decides, given, strict=self._strict)
-            run_input = run_input.model_copy(update={"client_instructions": None, **taken})
+            decides = {"name": run_input.agent} if model_only else agent
+            taken = ignored.accept(caller, decides, words, strict=self._strict)
+            run_input = run_input.with_fields(**{"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
             run_id, is_new = await self._starts.start(run_input, request)
@@ -254,17 +255,10 @@ class Runs:
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
-            if key is not None and server_id == key:
-                raise key_reused(error.workflow_id) from None
-            raise id_taken(error.workflow_id) from None
-        except AlreadyResumedError as error:
-            if key is not None and error.key == key:
-                raise key_reused(error.workflow_id) from None
-            where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
-            raise Problem(409, "already_resumed", str(error), where) from None
-        except PromptNeededError as error:
-            raise Problem(422, "prompt_needed", str(error)) from None
+            raise (key_reused if server_id and server_id == key else id_taken)(error.workflow_id) from None
         except ResumeError as error:
+            if isinstance(error, AlreadyResumedError) and key and error.key == key:
+                raise key_reused(error.workflow_id) from None
             raise problem_of_state(error, 409, "not_resumable") from None
         return Started.noted(started.handle.id, is_new=started.is_new)
 
@@ -273,7 +267,7 @@ class Runs:
     ) -> BegunRun:
         """Fork a run. The fork has the tenant of that run, whoever the caller is.
 
-        `options`: those of `mulligan.client.fork_run.Fork`, and `id`. `key`: as for `resume`.
+        `options`: those of `mulligan.client.origins.fork_run.Fork`, and `id`. `key`: as for `resume`.
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None:
@@ -288,9 +282,7 @@ class Runs:
             user = caller.other_user
             started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
         except WorkflowAlreadyStartedError as error:
-            if key is not None and chosen is None:
-                raise key_reused(error.workflow_id) from None
-            raise id_taken(error.workflow_id) from None
+            raise (key_reused if key is not None and chosen is None else id_taken)(error.workflow_id) from None
         except ResumeError as error:
             raise problem_of_state(error, 422, "not_forkable") from None
         ServedRequest.current().started = started.handle.id
@@ -393,7 +385,7 @@ class Runs:
         """The calls that wait for a person, of all runs that the caller may see."""
         return await read_all_pending(self.client, partial(self._may_see, caller))
 
-    async def input(self, caller: Caller, run_id: str) -> RunInput | None:
+    async def input(self, caller: Caller, run_id: str) -> StartInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
         await self.describe(caller, run_id)
         return await unless_missing(read_input(self.client, run_id))
@@ -639,19 +631,7 @@ def _as_sent_by(caller: Caller, run_input: RunInput) -> RunInput:
     return run_input.model_copy(update=update)
 
 
-def _check_fields_of_doors(run_input: RunInput) -> None:
-    for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
-        if getattr(run_input, field) is not None:
-            raise Problem(
-                422, "invalid_input",
-                f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
-            )  # fmt: skip
-    if run_input.output_schema is not None:
-        what = '"output_schema" is set for sub-agents alone; the output of a run is what its agent is declared with.'
-        raise Problem(422, "invalid_input", f"{what} Leave it out.")
-
-
-def _of_caller(caller: Caller, run_input: RunInput) -> RunInput:
+def _of_caller(caller: Caller, run_input: StartInput) -> StartInput:
     """The input with the caller's tenant and user. Only an operator may name others in it."""
     tenant, user = run_input.tenant or caller.tenant, caller.other_user or run_input.user or caller.user
     if not caller.operator:

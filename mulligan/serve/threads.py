@@ -25,7 +25,7 @@ from typing import Any, Literal
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, newest_continuation
+from mulligan.client.origins.chained_run import MOST_TAKEN_IDS, ChainedRun, newest_continuation
 from mulligan.client.start_run import StartUnknownError, read_input
 from mulligan.content import Part, described, shown_content
 from mulligan.run_input import RunInput
@@ -145,7 +145,7 @@ class Thread:
         while taken < MOST_TAKEN_IDS:
             number += 1
             branch_id = f"{self._first}-branch-{number}"
-            branch = await ResumedRun.read(self._runs.client, branch_id) if run else None
+            branch = await ChainedRun.read(self._runs.client, branch_id) if run else None
             if branch is None:
                 run = run and await newest_continuation(self._runs.client, run)
                 return branch_id, await self._turn(run.description.id) if run else None
@@ -160,11 +160,11 @@ class Thread:
             turn = await self._turn_before(turn)
 
     async def _turn_before(self, turn: ThreadTurn) -> ThreadTurn | None:
-        run = await ResumedRun.read(self._runs.client, turn.run_id)
-        if run is None or run.resumed_from is None:
+        run = await ChainedRun.read(self._runs.client, turn.run_id)
+        if run is None or run.continued is None:
             return None
-        source = run.resumed_from.workflow_id, run.resumed_from.run_id
-        before = await ResumedRun.read(self._runs.client, source[0])
+        source = run.continued.workflow_id, run.continued.run_id
+        before = await ChainedRun.read(self._runs.client, source[0])
         # Who continued it elsewhere, on /api, has not named the conversation.
         if before is None or before.source != source or not await self._is_turn(before, is_named=False):
             return None
@@ -290,11 +290,11 @@ class Thread:
             )
         return ThreadTurn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
 
-    async def _first_turn(self) -> tuple[str, ResumedRun | None]:
+    async def _first_turn(self) -> tuple[str, ChainedRun | None]:
         """The id of the first turn, and its run; None: there is none yet."""
         for number in range(1, MOST_TAKEN_IDS + 1):
             run_id = self._first if number == 1 else f"{self._first}-{number}"
-            run = await ResumedRun.read(self._runs.client, run_id)
+            run = await ChainedRun.read(self._runs.client, run_id)
             if run is None or await self._is_turn(run):
                 return run_id, run
         raise self._all_taken()
@@ -314,7 +314,7 @@ class Thread:
         resumed = int(match[4] or 1) if match[3] else 0
         return int(match[1] or 0), int(match[2] or 1), resumed
 
-    async def _is_turn(self, run: ResumedRun, *, is_named: bool = True) -> bool:
+    async def _is_turn(self, run: ChainedRun, *, is_named: bool = True) -> bool:
         """Whether a run with an id of this conversation is of the caller's tenant and user, and of this conversation, which
         it must name where nothing else says so.
         """
@@ -325,7 +325,7 @@ class Thread:
             return False
         return not is_named or run_input.metadata.get(THREAD_ID) == self._id
 
-    async def _listed(self) -> ResumedRun | None:
+    async def _listed(self) -> ChainedRun | None:
         """The newest turn that Temporal's visibility knows."""
         query = f'WorkflowId STARTS_WITH "{self._first}" AND ParentWorkflowId IS NULL'
         pages = self._runs.client.list_workflows(query, page_size=LISTED)
@@ -337,7 +337,7 @@ class Thread:
             return None  # an old server, which cannot search for ids
         ids = {each.id for each in pages.current_page or () if any(self._place(each.id))}
         for run_id in sorted(ids, key=self._place, reverse=True):
-            run = await ResumedRun.read(self._runs.client, run_id)
+            run = await ChainedRun.read(self._runs.client, run_id)
             if run is not None and await self._is_turn(run):
                 return run
         return None

@@ -10,8 +10,7 @@ from fastapi import APIRouter, Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from mulligan.client.resume_run import RunOpenError
-from mulligan.client.run_state import NoWorkerError, ResumeError
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, RunOpenError
 from mulligan.client.undo.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
 from mulligan.features.feature_parts import FeaturePages
 from mulligan.serve.caller import Caller

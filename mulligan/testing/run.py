@@ -206,7 +206,8 @@ def check_is_scripted(model: object) -> None:
 def make_run_input(agent: Agent, prompt: str | RunInput, model: ScriptedModel, fields: dict[str, Any]) -> RunInput:
     """The RunInput of a run of this agent with that model."""
     base = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
-    return RunInput.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
+    kind = type(prompt) if isinstance(prompt, RunInput) else RunInput
+    return kind.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
 
 
 def load_for_test(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, JsonValue
 
 from mulligan.prices import Price
-from mulligan.run_input import TRACEPARENT, RunInput
+from mulligan.run_input import TRACEPARENT
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.checked_result import (
@@ -20,6 +20,7 @@ from mulligan.wire.checked_result import (
     CheckedResult,
     are_between,
 )
+from mulligan.wire.start_input import StartInput
 
 OPEN_RUN = "open_run"
 """Temporal's activity type. The workflow calls activities by their type, and so never imports code with side effects."""
@@ -27,7 +28,7 @@ AGENT_NOT_SERVED = "AgentNotServed"
 """The type of the failure of an activity that was declined: its worker does not serve the agent, and has done nothing. Its
 detail is a list of the task queues of other workers, which may serve it."""
 INPUT_QUERY = "mulligan_input"
-"""The query for the RunInput of a conversation's newest turn, where it was too large for the input of `open_run`."""
+"""The query for the input of a conversation's newest turn, where it was too large for the input of `open_run`."""
 DEFINITION_QUERY = "mulligan_definition"
 """The query for the definition that was pinned when the run opened, for a worker whose own code has changed since."""
 
@@ -219,7 +220,7 @@ class OpenRun(BaseModel):
     agent: str
     conversation: str
     turn: int
-    input: RunInput | None
+    input: StartInput | None
     first_run_id: str
     parent: str | None = None
     call_id: str | None = optional_field()

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from mulligan.run_input import ForkedFrom, RunInput
+from mulligan.run_input import RunInput
 from mulligan.schema.fault_text import required_form
 from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AssistantMessage, Message, Step
 from mulligan.wire.agent_facts import OutputFormat, ProviderToolDefinition, ToolDefinition
 from mulligan.wire.recorded_outcome import records_of
+from mulligan.wire.start_input import Origin, StartInput
 
 CASE_VERSION = 1
 CASE_BYTES = 64_000_000
@@ -57,7 +58,7 @@ class Case(BaseModel):
     """Temporal's run id of it."""
     agent: str
     """The name of the agent."""
-    input: RunInput
+    input: StartInput
     """What the run was started with; of a continued run or a fork, with the messages before its first own step."""
     instructions: str
     """The instructions that the model got."""
@@ -97,8 +98,8 @@ class Case(BaseModel):
             digest: [each and each.model_dump(mode="json") for each in outcomes]
             for digest, outcomes in records_of(self.steps, self.messages).items()
         }
-        forked = ForkedFrom(workflow_id=self.id, run_id=self.run_id, step=1, records=records)
-        return self.input.model_copy(update={"forked_from": forked, "version": None, **update})
+        origin = Origin(kind="fork", workflow_id=self.id, run_id=self.run_id)
+        return self.input.without_origin.with_fields(origin=origin, records=records, **{"version": None, **update})
 
 
 def parse_case(data: bytes, source: str, *, starts_run: bool = False) -> Case:

@@ -56,7 +56,7 @@ class ExperimentContent(BaseModel):
     """The workflow's second argument, which only activities read: they read it from the first event of the first run.
 
     `runs`, `cases`, `lines`: the sources of the rows, in this order; each has `repeat` rows. `fork`: the options of
-    `mulligan.client.fork_run.Fork` for runs. `agent`, `model`: of the runs from cases and lines; None: those of the case.
+    `mulligan.client.origins.fork_run.Fork` for runs. `agent`, `model`: of the runs from cases and lines; None: the case's.
     """
 
     runs: list[str] = optional_field([])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
-from mulligan.run_input import RunInput
+from mulligan.wire.start_input import InheritedLabels, StartInput
 
 KEY_CHARS = 32
 MAIN_CONVERSATION = "0"
 """The number of the conversation of a workflow with one agent."""
 
 
-def prompt_cache_key(workflow_id: str, conversation: str, run_input: RunInput | None) -> str:
+def prompt_cache_key(workflow_id: str, conversation: str, run_input: StartInput | None) -> str:
     """The key by which a provider finds the beginning of a conversation in its cache, as hexadecimal digits.
 
     Args:
@@ -20,8 +20,8 @@ def prompt_cache_key(workflow_id: str, conversation: str, run_input: RunInput | 
         run_input: The run's input: a run that continues another one's conversation, or was forked from it, has that
             one's key.
     """
-    source = (run_input.resumed_from or run_input.forked_from) if run_input else None
-    return (source.cache_key if source else "") or _digest(workflow_id, conversation)
+    labels = run_input.carried.labels if run_input else None
+    return (labels.cache_key if labels else "") or _digest(workflow_id, conversation)
 
 
 def safety_identifier(tenant: str | None, user: str | None) -> str:
@@ -29,11 +29,12 @@ def safety_identifier(tenant: str | None, user: str | None) -> str:
     return "" if user is None else _digest(*filter(None, (tenant, user)))
 
 
-def inherited_identifier(earlier: RunInput, user: str | None) -> str:
-    """The identifier that a run inherits which continues or forks an earlier one; "": its own `user` has it."""
-    source = earlier.resumed_from or earlier.forked_from
-    identifier = (source.safety_identifier if source else "") or safety_identifier(earlier.tenant, earlier.user)
-    return "" if identifier == safety_identifier(earlier.tenant, user) else identifier
+def labels_for(cache_key: str, earlier: StartInput, user: str | None) -> InheritedLabels:
+    """The labels that a run inherits which continues or forks an earlier one. `cache_key`: of that one; `user`: its own."""
+    labels = earlier.carried.labels
+    identifier = (labels.safety_identifier if labels else "") or safety_identifier(earlier.tenant, earlier.user)
+    is_own = identifier == safety_identifier(earlier.tenant, user)
+    return InheritedLabels(cache_key=cache_key, safety_identifier="" if is_own else identifier)
 
 
 def _digest(*texts: str) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.foreign_results import ForeignResults
-from mulligan.once import OnceCall
-from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message
 from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.start_input import StartInput
 
 RESUME_STATE_QUERY = "mulligan_resume_state"
 """The query: `since`, a message's number, counted from 0 in the conversation that the model got last; `at`, the number of a
@@ -40,20 +38,17 @@ class ForkState(BaseModel):
 class ResumeState(BaseModel):
     """A page of the state.
 
-    `input`: the run's input, without prompt and messages. `trace`: its W3C traceparent, empty where it was not opened.
-    `messages`: as many as fit; each call has a result, also in a step that was cut short. `once`, on the last page: its
-    calls of tools with `once` that are not to be executed again. `next`: the number of the next page's first message, null
-    at the end. `step`: before which the conversation was asked for. `fork`, on the last page: for a run that begins there.
-    `earlier`: the run (`id`, `run_id`) that has the step instead. `foreign_results`, on the last page: the untrusted results
-    in the context of the agent.
+    `input`: the run's input, without prompt and messages; on the last page its `carried` is what another run gets of this
+    one. `trace`: its W3C traceparent, empty where it was not opened. `messages`: as many as fit; each call has a result,
+    also in a step that was cut short. `next`: the number of the next page's first message, null at the end. `step`: before
+    which the conversation was asked for. `fork`, on the last page: for a run that begins there. `earlier`: the run (`id`,
+    `run_id`) that has the step instead.
     """
 
-    input: RunInput
+    input: StartInput
     trace: str = ""
     messages: list[Message] = []
-    once: list[OnceCall] = optional_field([])
     next: int | None = None
     step: int | None = optional_field()
     fork: ForkState | None = optional_field()
     earlier: dict[str, str] | None = optional_field()
-    foreign_results: ForeignResults | None = optional_field()

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, PlainSerializer
 
-from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.start_input import InheritedLabels, StartInput
 
 AGENT_WORKFLOW = "AgentWorkflow"
 """The workflow type of a run."""
@@ -21,18 +21,8 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True)
 
 
-SentInput = Annotated[RunInput, PlainSerializer(_without_defaults)]
+SentInput = Annotated[StartInput, PlainSerializer(_without_defaults)]
 """A run's input as activities get it: short, where it has the defaults."""
-
-
-class InheritedLabels(BaseModel):
-    """What requests to a provider carry beside the conversation, of the run that this one continues or was forked from.
-
-    `cache_key`: the key for prompt caches. `safety_identifier`: of the person for whom that run worked. "": this run's own.
-    """
-
-    cache_key: str = ""
-    safety_identifier: str = ""
 
 
 class RunContext(BaseModel):

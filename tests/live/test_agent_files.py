@@ -21,7 +21,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from mulligan import InvalidRunInputError, error_of, fork_run
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.find_runs import RunQuery, find_runs
-from mulligan.client.resume_run import resume_run
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker

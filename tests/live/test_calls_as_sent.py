@@ -7,7 +7,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from mulligan.client.resume_run import resume_run
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.calls_in_requests import CALLS, SENT, calls_in

@@ -17,7 +17,7 @@ import pytest
 
 from mulligan import Agent, ToolContext, connect, fork_run, tool
 from mulligan.client.export_case import ExportError, export_case
-from mulligan.client.run_state import RunNotFoundError
+from mulligan.client.origins.run_state import RunNotFoundError
 from mulligan.devserver import DevServer
 from mulligan.testing import Case, CaseError, load_case, replay
 from mulligan.worker.loading import load, load_agents

@@ -18,7 +18,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
 from mulligan import AlreadyResumedError, ResumeError, resume_run
-from mulligan.client.resumed_run import continuation_ids, request_digest
+from mulligan.client.origins.chained_run import continuation_ids, request_digest
 from mulligan.client.start_run import read_input
 from tests.live.test_resets import points_of, reset
 from tests.support.ag_ui_client import AgUiThread, user
@@ -226,7 +226,7 @@ async def test_only_runs_that_are_no_continuations_stop_a_run(
     lab: Lab, doors: list[Door], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many of its own continuations never began."""
-    monkeypatch.setattr("mulligan.client.resume_run.MOST_TAKEN_IDS", 2)
+    monkeypatch.setattr("mulligan.client.origins.resume_run.MOST_TAKEN_IDS", 2)
     run_id = await unserved_run(lab)
     for number in ("", "-2", "-3", "-4"):
         handle = await resume_run(lab.client, run_id, "Next.")
@@ -249,8 +249,8 @@ async def test_a_run_that_was_reset_is_continued_with_what_it_has_now(lab: Lab, 
     assert (await resume(doors[1], run_id, prompt="Next."))[:2] == (200, {"id": f"{run_id}-resumed-2"})
     given = await read_input(lab.client, f"{run_id}-resumed-2")
     assert given is not None
-    assert given.resumed_from is not None
-    assert given.resumed_from.run_id == again.run_id
+    assert given.carried.origin is not None
+    assert given.carried.origin.run_id == again.run_id
 
 
 async def test_the_continuation_has_the_tenant_of_the_run_whoever_continues_it(lab: Lab, doors: list[Door]) -> None:
@@ -304,7 +304,12 @@ async def test_no_client_can_say_that_its_run_continues_another_one(lab: Lab, do
 
 def forged(run: dict[str, str], tenant: str | None) -> tuple[str, Any, dict[str, Any]]:
     """Type, input and memo of a run that says that it continues another one."""
-    given = {"agent": "shop", "prompt": "FOREIGN", "resumed_from": run, **({"tenant": tenant} if tenant else {})}
+    given = {
+        "agent": "shop",
+        "prompt": "FOREIGN",
+        "carried": {"origin": {"kind": "resume", **run}},
+        **({"tenant": tenant} if tenant else {}),
+    }
     memo = {"agent": "shop", "resumed_from": {"id": run["workflow_id"], "run_id": run["run_id"]}}
     return "AgentWorkflow", given, {**memo, **({"tenant": tenant} if tenant else {})}
 

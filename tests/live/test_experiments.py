@@ -26,7 +26,7 @@ from mulligan.client.experiments.experiment_content import pack_content
 from mulligan.client.experiments.read_experiments import read_experiment
 from mulligan.client.experiments.start_experiment import start_experiment
 from mulligan.client.export_case import export_case
-from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.origins.fork_run import parse_fork, start_fork
 from mulligan.client.start_run import read_start
 from mulligan.devserver import DevServer
 from mulligan.run_input import RunInput

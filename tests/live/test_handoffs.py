@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, CodeMode, connect, fork_run
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.client.read_run import size_of_chain
-from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker

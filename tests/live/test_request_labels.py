@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan import fork_run, resume_run
-from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.origins.fork_run import parse_fork, start_fork
 from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Failure, Turn
 

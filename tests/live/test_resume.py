@@ -20,9 +20,9 @@ from mulligan import InvalidRunInputError, error_of
 from mulligan.client import read_run
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.find_runs import describe_run
+from mulligan.client.origins.resume_run import AlreadyResumedError, PromptNeededError, resume_run
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, RunNotFoundError, RunOpenError
 from mulligan.client.read_run import size_of_chain
-from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, RunOpenError, resume_run
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
 from mulligan.devserver import DevServer
 from mulligan.wire.compressed_input import MOST_BYTES
 from mulligan.worker.loading import load

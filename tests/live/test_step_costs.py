@@ -228,7 +228,7 @@ async def measure(meter: Meter, lab: Lab, case: Case, more: int) -> Cost:
         for model, script in {"step-cost": case.script, **case.scripts}.items():
             lab.model.script(model, script(2 + more))
         if case.is_fork:
-            run_input["forked_from"] = await original(meter, run_input)
+            run_input["carried"] = await original(meter, run_input)
         try:
             return await meter.cost(f"cost-{uuid.uuid4().hex[:8]}", run_input, case.act)
         except Disturbed:
@@ -238,10 +238,10 @@ async def measure(meter: Meter, lab: Lab, case: Case, more: int) -> Cost:
 
 async def original(meter: Meter, run_input: dict[str, Any]) -> dict[str, Any]:
     """Where a fork of an equal run comes from: its first step."""
-    given = {name: value for name, value in run_input.items() if name != "forked_from"}
+    given = {name: value for name, value in run_input.items() if name != "carried"}
     handle = await meter.start(f"original-{uuid.uuid4().hex[:8]}", given)
     await handle.result()
-    return {"workflow_id": handle.id, "run_id": handle.first_execution_run_id, "step": 1}
+    return {"origin": {"kind": "fork", "workflow_id": handle.id, "run_id": handle.first_execution_run_id}}
 
 
 async def cost_of_step(meter: Meter, lab: Lab, case: Case) -> Cost:

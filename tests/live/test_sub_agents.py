@@ -15,8 +15,8 @@ from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
 from mulligan import InvalidRunInputError, ToolExecutionError
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.client.read_run import size_of_chain
-from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.errors import RemoteSource
 from mulligan.worker.loading import load

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.client.resume_run import resume_run
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
@@ -119,7 +119,7 @@ async def test_a_chain_a_continuation_and_a_sub_agent_have_the_tools_of_their_ru
         resumed = await clinic.look(await resume_run(clinic.client, ran.id, "Once more."))
         assert RAN[resumed.id] == [({"n": 5}, "acme", "ada")]
         assert len(LISTED[key]) == 2
-        assert LISTED[key][1].resumed_from is None
+        assert "origin" not in LISTED[key][1].model_dump_json()
         turns = [call("clinic", '{"prompt": "Work."}'), DONE]
         boss = await clinic.run(turns, **{**given(key, "plain"), "agent": "boss"})
         assert boss.result["status"] == "completed"

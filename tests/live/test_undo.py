@@ -20,9 +20,8 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from mulligan import connect, fork_run, resume_run
-from mulligan.client.branch_run import branch_run
-from mulligan.client.resume_run import RunOpenError
-from mulligan.client.run_state import RunNotFoundError, UndoOpenError, first_run_id
+from mulligan.client.origins.branch_run import branch_run
+from mulligan.client.origins.run_state import RunNotFoundError, RunOpenError, UndoOpenError, first_run_id
 from mulligan.client.start_run import read_input
 from mulligan.client.undo.undo import GoneOnError, Undone, read_result, read_undo, start_undo
 from mulligan.client.undo.undos_of_run import UndoError
@@ -298,13 +297,13 @@ async def test_undos_of_all_runs_before_are_seen(
     else:
         second = await fork_run(at.client, first.id, at=3, edits={"model": model})
     await second.result()
-    begin_run = importlib.import_module("mulligan.client.resume_run").begin_run
+    begin_run = importlib.import_module("mulligan.client.origins.resume_run").begin_run
 
     async def late(*args: Any, **given: Any) -> Any:
         await undo(at, first.id, although_continued=True, from_step=2)
         return await begin_run(*args, **given)
 
-    monkeypatch.setattr("mulligan.client.resume_run.begin_run", late)
+    monkeypatch.setattr("mulligan.client.origins.resume_run.begin_run", late)
     with pytest.raises(WorkflowFailureError) as failure:
         await (await resume_run(at.client, second.id, "Once more.", model=model)).result()
     assert f"The run {second.id!r}, or one before it, was undone" in str(failure.value.cause)

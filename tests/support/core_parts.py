@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, RunResult, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
@@ -34,7 +34,7 @@ def open_turn(facts: AgentFacts | None = None, used: dict[str, Any] | None = Non
     """A turn of such an agent. `used`: fields of its result; the others are those of its input."""
     return Turn(
         number=1,
-        input=RunInput(agent="clerk", **fields),
+        input=StartInput(agent="clerk", **fields),
         facts=facts or agent_facts(),
         trace=TRACE,
         result=RunResult(status="completed", **(used or {})),

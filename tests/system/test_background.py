@@ -21,8 +21,8 @@ from temporalio.worker import Replayer
 from mulligan import ModelUnavailableError, data_converter, error_of
 from mulligan.activities.background import read_response
 from mulligan.client.follow_events import follow
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.client.read_run import size_of_chain
-from mulligan.client.resume_run import resume_run
 from mulligan.context_view.model_context import read_model_context
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load, load_agents

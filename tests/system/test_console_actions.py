@@ -83,8 +83,8 @@ async def test_a_run_is_started_with_limits_resumed_sent_a_message_and_stopped(
         resumed = lab.client.get_workflow_handle(page.url.rpartition("/")[2])
         given = await read_input(lab.client, resumed.id)
         assert given is not None
-        assert given.resumed_from is not None
-        assert (given.resumed_from.workflow_id, given.max_steps) == (run_id, 20)
+        assert given.carried.origin is not None
+        assert (given.carried.origin.workflow_id, given.max_steps) == (run_id, 20)
         await expect(page.locator("#summary").get_by_role("link", name=run_id, exact=True)).to_be_visible()
 
         await page.get_by_label("Send a message to the agent").fill("Ada has moved to Leeds.")

@@ -326,10 +326,9 @@ def test_the_reference_separates_what_mulligan_sets_from_what_its_users_set() ->
     """By the docstring of the field: it begins with "Set by" or "Set for"."""
     page = (ROOT / "docs/reference/python.md").read_text()
     section = page[page.index("\n### RunInput\n") : page.index("\n### RunResult\n")]
-    theirs, ours = section.split("\nMulligan sets these, not you:\n")
+    assert "Mulligan sets these" not in section
     for field in ("agent", "prompt", "max_cost", "user"):
-        assert f"- `{field}:" in theirs
-    for field in ("resumed_from", "forked_from", "foreign_results", "output_schema"):
-        assert f"- `{field}:" not in theirs
-        assert f"- `{field}:" in ours
-    assert "for_opening" not in section
+        assert f"- `{field}:" in section
+    of_tool = page[page.index("\n### Tool\n") :]
+    theirs, ours = of_tool.split("\nMulligan sets these, not you:\n")[:2]
+    assert ("- `timeout:" in theirs, "- `mcp_server:" in theirs, "- `mcp_server:" in ours) == (True, False, True)

@@ -28,8 +28,8 @@ from temporalio.client import (
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.client.read_run import size_of_chain
-from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer

@@ -16,13 +16,14 @@ from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from pydantic.alias_generators import to_snake
 from starlette.testclient import TestClient
 from temporalio.client import Client
 from temporalio.service import RetryConfig
 
 from mulligan import Agent
 from mulligan.activities.pin_facts import _client_instructions
-from mulligan.run_input import RunInput, parse_run_input
+from mulligan.run_input import NOT_WRITTEN, RunInput, parse_run_input
 from mulligan.serve import Caller
 from mulligan.serve.ag_ui import ForwardedProps, RunAgentInput
 from mulligan.serve.ai_sdk import ChatRequest
@@ -38,6 +39,7 @@ from mulligan.serve.runs import NOTHING_IGNORED, _as_sent_by
 from mulligan.serve.served_request import ServedRequest
 from mulligan.serve.undo import Undo
 from mulligan.values import AssistantMessage, ToolMessage, UserMessage
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving-callers.md"
@@ -186,12 +188,6 @@ VALUES: dict[str, Any] = {
     "edits": 0,
     "roles": ["finance"],
     "agents": ["shop"],
-    "resumed_from": {"workflow_id": "w", "run_id": "r"},
-    "forked_from": {"workflow_id": "w", "run_id": "r", "step": 1},
-    "foreign_results": {},
-    "model_only": True,
-    "instructions_by_customer": True,
-    "output_schema": {},
 }
 """A valid value of each field that is no text."""
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -223,12 +219,20 @@ def test_each_field_of_the_api_is_refused_to_those_whom_the_table_does_not_name(
                 problem = answer.json()
                 assert (answer.status_code, problem["code"], problem["fields"]) == (403, "trusted_only", [spelling])
                 continue
-            if least == "server":
-                assert answer.status_code == 422, (name, answer.text)
-                continue
             assert answer.status_code == 503 or answer.json()["code"] in ("foreign_tenant", "foreign_user"), answer.text
         nothing = servers[server].post(path, headers=headers, json={**body, name: None}) if name not in body else None
         assert nothing is None or nothing.json().get("code") != "trusted_only"
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+@pytest.mark.parametrize("name", [*NOT_WRITTEN, "modelOnly", "resumedFrom"])
+def test_what_only_mulligan_writes_is_refused_by_its_name(
+    name: str, sender: str, servers: dict[str, TestClient]
+) -> None:
+    server, headers, _ = SENDERS[sender]
+    refused = servers[server].post("/api/runs", headers=headers, json={"agent": "shop", "prompt": "Go.", name: {}})
+    instead = NOT_WRITTEN[to_snake(name)]
+    assert (refused.status_code, refused.json()["detail"]) == (422, f'"{name}" is set by Mulligan alone; {instead}.')
 
 
 @pytest.mark.parametrize("sender", SENDERS)
@@ -377,7 +381,7 @@ def test_whose_instructions_count(caller: Caller, declared: str | None) -> None:
         assert (ignored, taken[own]) == ("instructions", {"mulligan-ignored": "instructions"})
         return
     assert (ignored, taken) == ("", {**given, "instructions_by_customer": caller.is_customer})
-    run_input = RunInput(agent="shop", prompt="Go.").model_copy(update=taken)
+    run_input = StartInput(agent="shop", prompt="Go.").with_fields(**taken)
     default = _client_instructions(Agent(name="shop", model="scripted:x"), run_input, may_refuse=True)
     assert default == ("" if caller.is_customer else "Be brief.")
     explicit = Agent(name="shop", model="scripted:x", client_instructions="context")

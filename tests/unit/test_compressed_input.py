@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
-from mulligan.client.resumed_run import continuation_ids
+from mulligan.client.origins.chained_run import continuation_ids
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compress_input, decompress_input
 from tests.support.large_payload_agent import noise, prose
 

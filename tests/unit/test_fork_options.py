@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from mulligan.client.fork_run import Fork, ForkError, _check_limits, parse_fork
-from mulligan.client.resumed_run import request_digest
+from mulligan.client.origins.chained_run import request_digest
+from mulligan.client.origins.fork_run import Fork, ForkError, _check_limits, parse_fork
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.wire.resume_page import ForkState

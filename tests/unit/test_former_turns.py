@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolDefinition, ToolFacts
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows.former_turns import FormerTurns
 from mulligan.workflows.turn import Turn
 
@@ -36,7 +36,7 @@ def facts(instructions: str, **fields: Any) -> AgentFacts:
 def turn(number: int, of: AgentFacts) -> Turn:
     return Turn(
         number=number,
-        input=RunInput(agent="a", metadata={"number": str(number)}),
+        input=StartInput(agent="a", metadata={"number": str(number)}),
         facts=of,
         trace=f"00-{number:032x}-{number:016x}-01",
         result=RunResult(

@@ -31,12 +31,13 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import CoreSchema, core_schema
 
-from mulligan import Agent, Call, Decide, RunInput, Say, Tool, ToolError, tool
+from mulligan import Agent, Call, Decide, Say, Tool, ToolError, tool
 from mulligan.activities.answers.prepare_call import ValidArguments, accepted
 from mulligan.output import Output
 from mulligan.testing import Case, ScriptedModel, replay, run_agent
 from mulligan.wire.approval_rules import Rule
 from mulligan.wire.case import CaseSettings, parse_case
+from mulligan.wire.start_input import StartInput
 from tests.support.spelled_values import digest_in, random_kind, tool_of, written
 
 ROOT = Path(__file__).parents[2]
@@ -341,7 +342,7 @@ async def test_recorded_tools_give_equal_calls_the_recorded_result() -> None:
         id="original",
         run_id="1",
         agent="a",
-        input=RunInput(agent="a", prompt="Go."),
+        input=StartInput(agent="a", prompt="Go."),
         instructions=run.instructions,
         tools=run.tools,
         output="done",
@@ -382,7 +383,7 @@ async def test_a_recorded_call_that_was_edited_keeps_both_digests() -> None:
         id="original",
         run_id="1",
         agent="a",
-        input=RunInput(agent="a", prompt="Go."),
+        input=StartInput(agent="a", prompt="Go."),
         instructions=run.instructions,
         tools=run.tools,
         output="done",

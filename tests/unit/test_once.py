@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext, ToolError, tool
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
-from mulligan.run_input import ResumedFrom, RunInput
 from mulligan.schema.argument_digest import argument_digest
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage
+from mulligan.wire.start_input import Carried, StartInput
 from mulligan.wire.updates import Decide, Pending
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -165,8 +165,8 @@ def test_what_a_run_leaves_to_the_one_that_resumes_it() -> None:
         calls.add(OnceCall(call_id=f"{once}", digests=["d"], once=once))
     assert [each.call_id for each in calls.for_resume("failed")] == ["True", "conversation"]
     assert [each.call_id for each in calls.for_resume("completed")] == ["conversation"]
-    left = ResumedFrom(workflow_id="w", run_id="r", once=calls.for_resume("failed"))
-    assert ResumedFrom.model_validate_json(left.model_dump_json()) == left
+    left = Carried(once=calls.for_resume("failed"))
+    assert Carried.model_validate_json(left.model_dump_json()) == left
 
 
 def test_a_fork_gets_the_calls_that_counted_at_its_step() -> None:
@@ -174,7 +174,7 @@ def test_a_fork_gets_the_calls_that_counted_at_its_step() -> None:
     conversation, calls = remembered(2)
     calls.add(OnceCall(call_id="always", digests=["d"], once="conversation"))
     conversation.steps = [StepRecord(at=at, usage=Usage(), model="m") for at in (0, 2)]
-    calls.begin_turn(RunInput(agent="a", prompt="p"), "completed")
+    calls.begin_turn(StartInput(agent="a", prompt="p"), "completed")
     assert calls.succeeded([digest("t", 0)]) is None
     after = OnceCalls(conversation)
     after.load(calls.dump())

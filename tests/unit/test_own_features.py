@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import pytest
 from temporalio import activity
 
-from mulligan import Agent, AgentFeature, Call, DeclarationError, RunInput, Say
+from mulligan import Agent, AgentFeature, Call, DeclarationError, Say
 from mulligan.feature import Feature, FeatureParts, ModelAnswer, RejectedAnswer, Schedule, Wait
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import ErrorInfo
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import CALL_TOOL
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import LoadedFeatures
@@ -37,7 +38,7 @@ class TakesAWait(Feature):
 
 
 class BeginsATurn(Feature):
-    def begin_turn(self, run_input: RunInput) -> RunInput:
+    def begin_turn(self, run_input: StartInput) -> StartInput:
         return run_input
 
 

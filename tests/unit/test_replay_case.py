@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, Call, Compaction, RunInput, Say, ask_model, tool
+from mulligan import Agent, Call, Compaction, Say, ask_model, tool
 from mulligan.testing import AgentRun, Case, ScriptedModel, replay, run_agent
 from mulligan.wire.case import CaseError, CaseSettings, parse_case
+from mulligan.wire.start_input import StartInput
 
 ROLLS: list[int] = []
 
@@ -44,7 +45,7 @@ def case_from(run: AgentRun, agent: str, **given: Any) -> Case:
         id="original",
         run_id="1",
         agent=agent,
-        input=RunInput(agent=agent, prompt="Go.", **given),
+        input=StartInput(agent=agent, prompt="Go.", **given),
         instructions=run.instructions,
         tools=run.tools,
         output=run.result.model_dump(mode="json")["output"],

@@ -37,7 +37,7 @@ async def exported(ran: Ran, file: Path, monkeypatch: pytest.MonkeyPatch) -> Cas
     """The case of a run, through a file. What only a server knows of it, its ids and its status, is given."""
     described = SimpleNamespace(id=ran.id, run_id="run", status=WorkflowExecutionStatus.COMPLETED, task_queue="agents")
     monkeypatch.setattr("mulligan.client.export_case.describe_existing", AsyncMock(return_value=described))
-    client: Any = SimpleNamespace(get_workflow_handle=lambda _: ran.handle)
+    client: Any = SimpleNamespace(get_workflow_handle=lambda _, **__: ran.handle)
     file.write_text((await export_case(client, ran.id)).model_dump_json())
     return load_case(file)
 

@@ -19,9 +19,9 @@ from mulligan.activities.services import Services
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.client.stored_files import StoredFiles
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import ForkedFrom, RunInput
 from mulligan.wire.agent_facts import Definition, HiddenTool, ToolDefinition
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.start_input import Carried, Origin, StartInput
 from tests.support.core_parts import TRACE, agent_facts
 
 MODEL = "openai-chat:nobody"
@@ -192,9 +192,11 @@ class Known:
         self.definitions = known()
 
 
-def forked(facts: Any, **fields: Any) -> RunInput:
-    origin = ForkedFrom.model_construct(workflow_id="w", run_id="r", step=1, facts=facts, **fields)
-    return RunInput.model_construct(agent="clerk", forked_from=origin, tenant=None)
+def forked(facts: Any, **fields: Any) -> StartInput:
+    origin = Origin(kind="fork", workflow_id="w", run_id="r", **fields)
+    return StartInput.model_construct(
+        agent="clerk", carried=Carried.model_construct(origin=origin, facts=facts), tenant=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,9 +224,7 @@ async def test_facts_that_no_run_has_written_are_refused() -> None:
     wrong = agent_facts().model_dump(mode="json") | {"max_steps": "many"}
     with pytest.raises(InvalidRunInputError) as error:
         await forked_facts(cast(Services, Known()), Agent(name="clerk", model=MODEL), forked(wrong))
-    assert error.value.message.startswith(
-        '"forked_from.facts.max_steps" cannot be used: Input should be a valid integer'
-    )
+    assert error.value.message.startswith('"carried.facts.max_steps" cannot be used: Input should be a valid integer')
 
 
 def test_a_fork_has_the_version_of_its_agents_file() -> None:
@@ -233,7 +233,7 @@ def test_a_fork_has_the_version_of_its_agents_file() -> None:
     assert found is not None
     assert found.digest == "d"
     assert [
-        pinned_version(each) for each in (RunInput(agent="a"), forked(None), forked({}), forked({"version": None}))
+        pinned_version(each) for each in (StartInput(agent="a"), forked(None), forked({}), forked({"version": None}))
     ] == [None] * 4
     with pytest.raises(InvalidRunInputError, match="it is no version"):
         pinned_version(forked({"version": {"digest": 5}}))

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from pydantic.alias_generators import to_snake
 
 from mulligan import AssistantMessage, InvalidRunInputError, RunInput, ToolMessage, UserMessage
-from mulligan.run_input import parse_run_input
+from mulligan.run_input import NOT_WRITTEN, make_run_input, parse_run_input
+from mulligan.wire.start_input import Carried, Origin, StartInput, parse_start_input
 
 TRACE = f"00-{1:032x}-{2:016x}-01"
 
@@ -139,6 +141,32 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
 )  # fmt: skip
 def test_each_fault_of_a_run_input_has_its_sentence(data: Any, says: str) -> None:
     assert refusal_of(data).startswith(says) or (says.startswith("it must") and says in refusal_of(data))
+
+
+@pytest.mark.parametrize("start", [parse_run_input, parse_start_input, lambda data: make_run_input(**json.loads(data))])
+@pytest.mark.parametrize("name", [*NOT_WRITTEN, "modelOnly", "outputSchema"])
+@pytest.mark.parametrize("value", [None, {}, True])
+def test_what_only_mulligan_writes_is_refused_by_its_name(start: Any, name: str, value: Any) -> None:
+    """Over HTTP: tests/unit/test_caller_rights.py. Workflows have one such field."""
+    if start is parse_start_input and name == "carried":
+        return
+    with pytest.raises(InvalidRunInputError) as refused:
+        start(json.dumps(with_prompt(**{name: value})).encode())
+    assert refused.value.message == f'"{name}" is set by Mulligan alone; {NOT_WRITTEN[to_snake(name)]}.'
+
+
+def test_nobody_writes_what_only_mulligan_writes() -> None:
+    written = {*Carried.model_fields, *StartInput.model_fields} - RunInput.model_fields.keys()
+    assert not NOT_WRITTEN.keys() & RunInput.model_fields.keys()
+    assert {"carried", "foreign_results", "model_only", "output_schema", "instructions_by_customer"} <= written
+
+
+def test_what_is_carried_is_read_as_it_was_written() -> None:
+    origin = Origin(kind="fork", workflow_id="w", run_id="r", step=3, edited_prompt=0)
+    begun = StartInput.of(RunInput(agent="support", prompt="Hi."), origin=origin, undos=2, model_only=True)
+    assert parse_start_input(begun.model_dump_json().encode()) == begun
+    assert (begun.fork, begun.without_origin.fork, begun.without_origin.carried.model_only) == (origin, None, True)
+    assert begun.without_origin.with_fields(model_only=False) == StartInput(agent="support", prompt="Hi.")
 
 
 def test_up_to_five_faults_of_a_run_input_are_named() -> None:

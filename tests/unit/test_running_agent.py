@@ -15,21 +15,22 @@ from temporalio.api.common.v1 import Payload
 
 from mulligan import Agent, Call, DurableAgent, Say, Script, ToolCall, tool
 from mulligan.errors import UpdateRefusedError
-from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
+from mulligan.run_input import RunInput
 from mulligan.testing import run_workflow
 from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.model_call import CALL_MODEL, PreparedCall
 from mulligan.wire.run_context import TRACE_HEADER
+from mulligan.wire.start_input import Carried, InheritedLabels, Origin, StartInput
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits, open_turn
-from mulligan.workflows.agent_progress import resume_state, task_in_one_line
+from mulligan.workflows.agent_progress import task_in_one_line
 from mulligan.workflows.approvals.approvals import Approvals
 from mulligan.workflows.conversation.records import CallRecord, EarlierPart
 from mulligan.workflows.current_details import current_details
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.fork_point import fork_state
+from mulligan.workflows.fork_point import fork_state, resume_state
 from mulligan.workflows.once.once import Once
 from mulligan.workflows.people.decision_handlers import DecisionHandlers
 from mulligan.workflows.people.person_wait import PersonWait
@@ -142,7 +143,7 @@ async def what_is_waited_for() -> Any:
     with this.waits.entered(ModelWait(key="", model="m", step=1, patience=1)):
         seen.append(agent.status)
     with this.waits.entered(WorkerWait(key="", agent="own", opens=True)):
-        this.input = RunInput(agent="own", prompt="Next.")
+        this.input = StartInput(agent="own", prompt="Next.")
         seen.append(task_in_one_line(this))
     return seen
 
@@ -263,9 +264,12 @@ async def test_the_call_that_has_waited_longest_stands_first() -> None:
 async def requests_of_a_turn() -> Any:
     agent = DurableAgent[Any]("own")
     this = inner(agent)
-    source = ResumedFrom(workflow_id="w", run_id="r", cache_key="k", safety_identifier="s")
-    given = {"tenant": "t", "user": "u", "metadata": {"a": "b"}, "client_metadata": {"c": "d"}, "resumed_from": source}
-    await agent.begin(RunInput(agent="own", prompt="Go.", **given))
+    carried = Carried(
+        origin=Origin(kind="resume", workflow_id="w", run_id="r"),
+        labels=InheritedLabels(cache_key="k", safety_identifier="s"),
+    )
+    given = {"tenant": "t", "user": "u", "metadata": {"a": "b"}, "client_metadata": {"c": "d"}, "carried": carried}
+    await agent.begin(StartInput(agent="own", prompt="Go.", **given))
     where = this.context
     seen: list[Any] = [where.agent, where.conversation, where.tenant, where.user, where.client_metadata]
     assert where.labels is not None
@@ -465,8 +469,8 @@ async def earlier_places() -> Any:
     await agent.run("Go.")
     this.conversation.view_from = 2
     seen = [fork_state(this, 1, 0)]
-    origin = ForkedFrom(workflow_id="w", run_id="r", conversation="3", step=2)
-    this.turn.input = this.turn.input.model_copy(update={"forked_from": origin})
+    origin = Origin(kind="fork", workflow_id="w", run_id="r", conversation="3", step=2)
+    this.turn.input = this.turn.input.with_fields(origin=origin)
     seen.append(fork_state(this, 1, 0))
     this.conversation.earlier = EarlierPart(messages=9, steps=1, run_id="before")
     seen.append(fork_state(this, 1, 0))
@@ -484,7 +488,7 @@ async def test_a_step_that_only_another_run_knows_is_asked_there() -> None:
 
 async def inputs_of_opening() -> Any:
     this = inner(DurableAgent[Any]("own"))
-    run_input = RunInput(agent="own", prompt="x" * 100, metadata={"k": "v"}, traceparent=TRACE)
+    run_input = StartInput(agent="own", prompt="x" * 100, metadata={"k": "v"}, traceparent=TRACE)
     this.conversation.append_request(run_input.new_messages)
     seen = []
     for longest, inline in ((1_000, 1_000), (10, 1_000), (1_000, 10)):

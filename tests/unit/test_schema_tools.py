@@ -33,6 +33,7 @@ from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.features.approvals import ApprovalsOption
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.start_input import StartInput
 
 ORDER = {
     "type": "object",
@@ -268,7 +269,7 @@ async def test_the_agents_of_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) 
     registry = Registry([agent])
     agents = RunAgents(registry, ToolRuntime(), (), AgentVersions(registry), Resources({}, {}, {}))
     for number in range(9):
-        context = RunContext(agent="shop", trace=f"trace {number}", input=RunInput(agent="shop"))
+        context = RunContext(agent="shop", trace=f"trace {number}", input=StartInput(agent="shop"))
         found = await agents.find(context)
         assert found is not None
         assert found is await agents.find(context)

@@ -51,7 +51,7 @@ def user(text: str) -> dict[str, Any]:
             {}, "", [{"role": "user", "content": [{"type": "text", "text": "### Task:"}, {"type": "image", "url": "x"}]}],
             {"agent": "titles"},
         ),
-        ({"x-chore": " title "}, "", [user("x")], {"agent": "shop", "model": "openai@eu:small", "model_only": True}),
+        ({"x-chore": " title "}, "", [user("x")], {"agent": "shop", "model": "openai@eu:small"}),
         ({"x-chore": "tags"}, "", [user("x")], {"agent": "shop"}),
         ({"X-Quiet": "anything"}, "", [user("Summarize this.")], {"agent": "summaries"}),
         ({"X-Quiet": "anything"}, "", [user("Hello.")], {"agent": "shop"}),

@@ -12,12 +12,12 @@ from temporalio.converter import DataConverter
 
 from mulligan.client import converter
 from mulligan.client.start_run import decode_start_input, start_argument
-from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from mulligan.wire.start_input import StartInput
 
 _CALL = ToolCall(id="c1", name="look", arguments='{"z": 1, "a": 2}')
 _DATA: dict[str, Any] = {"provider": "anthropic", "model": "m", "items": [{"type": "x", "b": {"z": 1, "a": 2}}]}
-RUN = RunInput(
+RUN = StartInput(
     agent="shop",
     metadata={"z": "1", "a": "2"},
     messages=[

@@ -25,10 +25,10 @@ from mulligan import (
 )
 from mulligan.activities.registry import Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
-from mulligan.run_input import RunInput
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
+from mulligan.wire.start_input import StartInput
 from mulligan.worker.loading import load
 from mulligan.workflows.sub_agents import sub_agents
 from mulligan.workflows.sub_agents.sub_agents import budget_share, child_workflow_id, remaining_depth
@@ -134,7 +134,7 @@ def turn(**given: Any) -> Turn:
         digest="",
     )
     used = RunResult(status="completed", usage=Usage(input_tokens=60, output_tokens=40))
-    return Turn(number=1, input=RunInput(agent="a", **given), facts=facts, trace="", result=used, spent=0.5)
+    return Turn(number=1, input=StartInput(agent="a", **given), facts=facts, trace="", result=used, spent=0.5)
 
 
 def test_the_rest_of_the_budget_is_divided() -> None:

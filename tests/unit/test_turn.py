@@ -12,6 +12,7 @@ from mulligan.values import ErrorInfo, HostedCall, Usage
 from mulligan.wire.agent_facts import OpenedRun
 from mulligan.wire.model_call import AcceptedOutput, RejectedAnswer
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
 from mulligan.workflows.turn import Turn, output_value, status_of
@@ -134,7 +135,7 @@ def test_the_tokens_of_a_second_model_have_its_own_price() -> None:
 
 @pytest.mark.parametrize(("prices", "cost"), [({}, None), ({"scripted:first": KNOWN}, 0.0)])
 def test_a_turn_without_any_known_price_has_no_cost(prices: dict[str, Price], cost: float | None) -> None:
-    given = RunInput(agent="clerk", prompt="Pay Ada.\nAt once.", tenant="t")
+    given = StartInput(agent="clerk", prompt="Pay Ada.\nAt once.", tenant="t")
     turn = Turn.opened(2, given, OpenedRun(facts=agent_facts(prices=prices), trace=TRACE))
     assert (turn.result.cost, turn.result.trace_id, turn.task) == (cost, f"{1:032x}", "Pay Ada.")
     assert (turn.input.prompt, turn.input.messages, turn.input.tenant, turn.next_step) == (None, [], "t", 1)

@@ -24,9 +24,9 @@ from mulligan.cli import show
 from mulligan.cli._live_view import LiveView
 from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
+from mulligan.client.origins.chained_run import ChainedRun
 from mulligan.client.query_answers import check_answer
 from mulligan.client.read_run import ChainSize, RunEnd
-from mulligan.client.resumed_run import ResumedRun
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import InvalidRunInputError, UpdateRefusedError
 from mulligan.run_input import parse_run_input
@@ -241,9 +241,9 @@ def test_what_others_have_written_may_have_fields_of_a_later_version() -> None:
     identity = {"id": "r", "run_id": "1", "request": "d"}
     memo = AsyncMock(return_value={"resumed_from": {**identity, **later}})
     described: Any = SimpleNamespace(workflow_type="AgentWorkflow", memo=memo)
-    resumed_from = asyncio.run(ResumedRun.of(described)).resumed_from
-    assert resumed_from is not None
-    assert resumed_from.identity == identity
+    continued = asyncio.run(ChainedRun.of(described)).continued
+    assert continued is not None
+    assert continued.identity == identity
     assert Row.model_validate({"id": "r", "outcome": "later"}).outcome == "later"
 
 

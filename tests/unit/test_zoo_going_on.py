@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from mulligan import Agent, tool
-from mulligan.client import fork_run
-from mulligan.client.fork_run import Fork
+from mulligan.client.origins import fork_run
+from mulligan.client.origins.fork_run import Fork
 from mulligan.testing._activities import PAYLOADS
 from mulligan.worker.loading import load_agents
 from tests.promise.test_people import pending
@@ -132,7 +132,7 @@ async def fork_input(ran: Ran, **options: Any) -> dict[str, Any]:
     client = SimpleNamespace(get_workflow_handle=lambda *_, **__: ran.handle)
     about = SimpleNamespace(id=ran.id, run_id="first", task_queue="agents", workflow_type="AgentWorkflow")
     forked = await fork_run._read_input(cast(Any, client), cast(Any, about), Fork(**options), "", None)
-    assert forked.forked_from is not None
-    origin = forked.forked_from.model_copy(update={"tools": "live"})
-    (given,) = PAYLOADS.from_payloads(PAYLOADS.to_payloads([forked.model_copy(update={"forked_from": origin})]))
+    assert forked.fork is not None
+    origin = forked.fork.model_copy(update={"tools": "live"})
+    (given,) = PAYLOADS.from_payloads(PAYLOADS.to_payloads([forked.with_fields(origin=origin)]))
     return cast(dict[str, Any], given)

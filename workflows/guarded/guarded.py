@@ -10,10 +10,10 @@ from temporalio import workflow
 
 from mulligan.errors import ToolExecutionError
 from mulligan.foreign_results import ForeignResult, ForeignResults, GuardAction, quoted_name, strictest
-from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.step_call import StepCall
@@ -45,23 +45,23 @@ class Guarded(Feature):
 
         After a handoff, what the agents before have read counts, and their guards stay.
         """
-        return turn.input.foreign_results is not None or any(map(cls._concerns, turn.all_facts))
+        return turn.input.carried.foreign_results is not None or any(map(cls._concerns, turn.all_facts))
 
     @classmethod
     def _concerns(cls, facts: AgentFacts) -> bool:
         may_read = any(each.untrusted for each in facts.tools.values())
         return may_read or cls.feature in facts.features or bool(facts.definition.provider_tools)
 
-    def begin_turn(self, run_input: RunInput) -> RunInput:
+    def begin_turn(self, run_input: StartInput) -> StartInput:
         """Take over the results that another run has read. Results in a client's conversation have no label: they count."""
-        if run_input.foreign_results is not None:
-            self._results.add_all(run_input.foreign_results)
-        if run_input.resumed_from is None and run_input.forked_from is None:
+        if run_input.carried.foreign_results is not None:
+            self._results.add_all(run_input.carried.foreign_results)
+        if run_input.carried.origin is None:
             for each in run_input.messages:
                 if isinstance(each, ToolMessage):
                     self._results.add(ForeignResult.of(each.call_id, each.name, each.text))
         is_told = self._results.for_other_run() is not None
-        return run_input.model_copy(update={"foreign_results": ForeignResults() if is_told else None})
+        return run_input.with_fields(foreign_results=ForeignResults() if is_told else None)
 
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """The model has answered. What its provider has looked up for the answer is not the agent's, nor the user's."""
@@ -113,11 +113,12 @@ class Guarded(Feature):
 
     def for_resume(self, state: ResumeState) -> None:
         """Add the results for a run that goes on with this conversation, or is forked from it."""
+        carried = state.input.carried
         if state.fork is None:
-            state.foreign_results = self._results.for_other_run()
+            carried.foreign_results = self._results.for_other_run()
         else:
             before = self._results.before(state.fork.step)
-            state.foreign_results = before if before.for_other_run() else None
+            carried.foreign_results = before if before.for_other_run() else None
 
     def dump(self) -> dict[str, Any] | None:
         """The results, as JSON."""

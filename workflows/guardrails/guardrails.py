@@ -62,7 +62,7 @@ class Guardrails(Feature):
     def _inputs(self) -> Iterator[ModelCall]:
         """What is to be checked, as model calls whose conversations end with it: up to an edited prompt; the next one."""
         agent, turn = self.agent, self.agent.turn
-        conversation, forked = agent.conversation, turn.input.forked_from
+        conversation, forked = agent.conversation, turn.input.fork
         is_checked = turn.result.steps == 0
         if forked is not None and conversation.next_step == forked.step:
             is_checked = is_checked or forked.adds_message

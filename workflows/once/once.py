@@ -11,8 +11,8 @@ from temporalio import workflow
 
 from mulligan.once import Once as Scope
 from mulligan.once import OnceCall, call_digest
-from mulligan.run_input import RunInput
 from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.start_input import StartInput
 from mulligan.wire.tool_call import ToolOutcome, idempotency_key
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.once.once_calls import OnceCalls
@@ -59,7 +59,7 @@ class Once(Feature):
         self._not_approved: dict[str, str] = {}
         """Why calls of this step were not run that people were asked about, by digest."""
 
-    def begin_turn(self, run_input: RunInput) -> RunInput:
+    def begin_turn(self, run_input: StartInput) -> StartInput:
         """Take over the calls of the run that a turn resumes. Returns the turn's input without them."""
         return self._calls.begin_turn(run_input, self.agent.status)
 
@@ -159,10 +159,10 @@ class Once(Feature):
     def for_resume(self, state: ResumeState) -> None:
         """The calls that a run which resumes this one, or is forked from it, compares its calls with."""
         if state.fork is None:
-            state.once = self._calls.for_resume(self.agent.status)
+            state.input.carried.once = self._calls.for_resume(self.agent.status)
         else:
             step = state.fork.step
-            state.once = self._calls.for_fork(step, self.agent.conversation.calls_since(step))
+            state.input.carried.once = self._calls.for_fork(step, self.agent.conversation.calls_since(step))
 
     def dump(self) -> list[dict[str, Any]] | None:
         """The calls, as JSON."""

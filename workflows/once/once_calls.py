@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
-from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
+from mulligan.wire.start_input import StartInput
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 
@@ -21,7 +21,7 @@ class OnceCalls:
         self._former: list[OnceCall] = []
         """Calls of former turns, which count only in a fork that begins in one of these."""
 
-    def begin_turn(self, run_input: RunInput, before: str) -> RunInput:
+    def begin_turn(self, run_input: StartInput, before: str) -> StartInput:
         """Take over the calls of the run that a turn resumes, or was forked from. Returns the turn's input without them.
 
         `before`: the status of the turn before. If it has completed, only calls of the conversation stay.
@@ -31,12 +31,8 @@ class OnceCalls:
             self._former += [call.model_copy(update=until) for call in self._calls if call.once is True]
             self._keep("conversation")
             self._forget_oldest()
-        for name in ("resumed_from", "forked_from"):
-            source = getattr(run_input, name)
-            if source is not None and source.once:
-                self._calls += source.once
-                run_input = run_input.model_copy(update={name: source.model_copy(update={"once": []})})
-        return run_input
+        self._calls += run_input.carried.once
+        return run_input.with_fields(once=[])
 
     def begin_step(self) -> None:
         """Remove the calls that only calls of their own step are compared with."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mulligan.run_input import ForkedFrom
 from mulligan.schema.cut_text import cut_text
 from mulligan.wire.model_call import ModelAnswer, write_arguments
 from mulligan.wire.recorded_outcome import RecordedOutcome, record_digest
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord, RecordSource
+from mulligan.wire.start_input import Origin
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature
 from mulligan.workflows.scheduling import Schedule
@@ -48,7 +48,7 @@ class RecordedTools(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether the turn belongs to a fork with recorded tools."""
-        forked = turn.input.forked_from
+        forked = turn.input.fork
         return forked is not None and forked.tools == "recorded"
 
     def begin_calls(self, calls: Sequence[StepCall]) -> None:
@@ -65,7 +65,7 @@ class RecordedTools(Feature):
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """The recorded result of a call; None if there is none and the tool is to run."""
-        forked = self.agent.turn.input.forked_from
+        forked = self.agent.turn.input.fork
         assert forked is not None
         if call.facts is not None and call.facts.makes_calls:
             return None  # the calls that it makes have records
@@ -83,14 +83,15 @@ class RecordedTools(Feature):
             call.is_stopped = True  # the model has made no mistake
         return found
 
-    def _request(self, call: StepCall, forked: ForkedFrom) -> FindRecord:
+    def _request(self, call: StepCall, forked: Origin) -> FindRecord:
         digest, number = _digest(call), self._numbers[call.index]
         source, record = None, None
-        if forked.records is None:
+        records = self.agent.turn.input.carried.records
+        if records is None:
             source = RecordSource(
                 workflow_id=forked.workflow_id, run_id=forked.run_id, conversation=forked.conversation, step=forked.step
             )
-        elif (recorded := forked.records.get(digest, [])[number : number + 1]) and recorded[0] is not None:
+        elif (recorded := records.get(digest, [])[number : number + 1]) and recorded[0] is not None:
             record = RecordedOutcome.model_validate(recorded[0])
         return FindRecord.like(
             self.agent.call_request(call),
@@ -108,7 +109,7 @@ class RecordedTools(Feature):
             EndTurn: there is such a call.
         """
         if self._unrecorded:
-            forked, call = self.agent.turn.input.forked_from, self._unrecorded[min(self._unrecorded)]
+            forked, call = self.agent.turn.input.fork, self._unrecorded[min(self._unrecorded)]
             assert forked is not None
             where = f"Step {self.agent.turn.result.steps} would have called {call}"
             raise EndTurn("diverged", f"{where}, of which the run {forked.workflow_id!r} has no record.")

@@ -22,16 +22,14 @@ from temporalio.exceptions import (
 
 from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.observe.trace_ids import parent_of_step
-from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import status_of_cause
-from mulligan.wire.start_memo import start_memo
+from mulligan.wire.start_input import Carried, StartInput
+from mulligan.wire.start_memo import start_options
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
-from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
 from mulligan.workflows import limits
 from mulligan.workflows.activity_result import can_be_added, read_result
@@ -190,14 +188,14 @@ class SubAgents(Feature):
             call.reason = "this run has no budget left for it"
             return
         try:
-            run_input = _input_of(call, prompt, depth - 1, budget).model_copy(update=call.handed_down)
+            run_input = _input_of(call, prompt, depth - 1, budget).with_fields(**call.handed_down)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]
             call.reason = f"its input is invalid ({'.'.join(map(str, fault['loc']))}: {fault['msg']})"
             return
         try:
-            call.handle = await _start(call, run_input, prompt)
+            call.handle = await _start(call, run_input)
         except WorkflowAlreadyStartedError as error:
             call.reason = f"a run of the id {error.workflow_id!r} is already open"
             return
@@ -290,14 +288,14 @@ def child_workflow_id(parent: str, call_id: str, conversation: str, attempt: int
     return f"{hashlib.sha256(parent.encode()).hexdigest()[:32]}/{name}"
 
 
-def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]) -> RunInput:
+def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str, Any]) -> StartInput:
     """The input of the call's run.
 
     Raises:
         ValidationError: a run does not accept the sub-agent's name, or a limit of its run.
     """
     request = call.request
-    return RunInput(
+    return StartInput(
         agent=call.run.agent,
         prompt=prompt,
         metadata=request.metadata,
@@ -308,12 +306,12 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         user=call.turn.input.user,
         client_metadata=call.turn.input.client_metadata,
         priority=call.turn.input.priority,
-        output_schema=call.facts.output_schema,
+        carried=Carried(output_schema=call.facts.output_schema),
         **budget,
     )
 
 
-async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workflow.ChildWorkflowHandle[Any, Any]:
+async def _start(call: _SubAgentCall, run_input: StartInput) -> workflow.ChildWorkflowHandle[Any, Any]:
     """Start the run, by the first of its ids that is free.
 
     Raises:
@@ -335,9 +333,7 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={**start_memo(run_input), CALL_MEMO: request.call.id},
-                priority=run_priority(run_input),
-                static_summary=run_summary(run.agent, prompt),
+                **start_options(run_input, **{CALL_MEMO: request.call.id}),
             )
         except WorkflowAlreadyStartedError:
             if attempt == limits.CHILD_ID_ATTEMPTS:

@@ -23,7 +23,7 @@ from mulligan.cli.experiments.follow_experiment import (
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecution
 
-    from mulligan.client.fork_run import Fork
+    from mulligan.client.origins.fork_run import Fork
 
 
 async def whatif(
@@ -59,7 +59,7 @@ async def whatif(
 
     Exit code: 0 it has ended, 1 a mean is below --at-least, or it was cancelled, 2 it cannot be started.
     """
-    from mulligan.client.fork_run import parse_fork
+    from mulligan.client.origins.fork_run import parse_fork
     from mulligan.wire.experiments import ExperimentContent
 
     given = list(dict.fromkeys([*(runs or ()), *(more or ())]))

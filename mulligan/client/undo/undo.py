@@ -21,14 +21,11 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.find_runs import memo_of
-from mulligan.client.going_on import GoesOn
-from mulligan.client.resume_run import RunOpenError
-from mulligan.client.resumed_run import ResumedRun, newest_continuation
-from mulligan.client.run_state import RunNotFoundError, describe_existing, first_run_id
+from mulligan.client.origins.chained_run import ChainedRun, newest_continuation
+from mulligan.client.origins.run_state import RunNotFoundError, RunOpenError, describe_ended, first_run_id
 from mulligan.client.undo.undos_of_run import (
     UndoError,
     ask_workflow,
-    check_not_being_undone,
     list_of_undo,
     undos,
     without_undone,
@@ -53,7 +50,7 @@ from mulligan.wire.undo import (
 )
 
 Handle = WorkflowHandle[Any, Any]
-GOES_ON = GoesOn(check_not_being_undone, without_undone)
+GOES_ON = without_undone
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
 MOST_CALLS, MOST_BYTES = 1_500, 700_000
@@ -114,7 +111,7 @@ async def start_undo(
         RPCError: Temporal does not answer.
     """
     described = await _describe_ended(client, workflow_id)
-    run = await ResumedRun.of(described)
+    run = await ChainedRun.of(described)
     if not although_continued and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(workflow_id, continuation)
     first_run = first_run_id(described)
@@ -275,13 +272,7 @@ async def read_executed(client: Client, workflow_id: str, run_id: str, request: 
 
 
 async def _describe_ended(client: Client, workflow_id: str) -> WorkflowExecutionDescription:
-    described = await describe_existing(client, workflow_id)
-    if described.workflow_type != AGENT_WORKFLOW:
-        raise UndoError(
-            f"{workflow_id!r} is a workflow of type {described.workflow_type}; only runs of {AGENT_WORKFLOW} can be undone."
-        )
-    if described.status == WorkflowExecutionStatus.RUNNING:
-        raise RunOpenError(f"The run {workflow_id!r} is open; stop it first: `mulligan stop {workflow_id}`.")
+    described = await describe_ended(client, workflow_id, refusal=UndoError)
     if described.parent_id is not None:
         handle = client.get_workflow_handle(described.parent_id, run_id=described.parent_run_id)
         parent = await unless_missing(handle.describe())
@@ -293,14 +284,14 @@ async def _describe_ended(client: Client, workflow_id: str) -> WorkflowExecution
     return described
 
 
-async def _gone_on(client: Client, run: ResumedRun) -> str | None:
+async def _gone_on(client: Client, run: ChainedRun) -> str | None:
     """The id of the newest run that goes on from what a run has done; None: there is none, or all of them are undone."""
-    newest: ResumedRun | None = await newest_continuation(client, run)
+    newest: ChainedRun | None = await newest_continuation(client, run)
     while newest is not None and newest.source != run.source:
         if await newest.has_begun(client) and not await _is_undone(client, newest.description):
             return newest.description.id
-        before = newest.resumed_from
-        newest = await ResumedRun.read(client, before.workflow_id, before.run_id) if before is not None else None
+        before = newest.continued
+        newest = await ChainedRun.read(client, before.workflow_id, before.run_id) if before is not None else None
     return None
 
 
@@ -322,7 +313,7 @@ async def check_not_continued(client: Client, workflow_id: str) -> None:
         ResumeError: one does (GoneOnError), or as `start_undo`.
         RPCError: Temporal does not answer.
     """
-    run = await ResumedRun.of(await _describe_ended(client, workflow_id))
+    run = await ChainedRun.of(await _describe_ended(client, workflow_id))
     if (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(workflow_id, continuation)
 
@@ -334,7 +325,7 @@ async def check_not_gone_on(client: Client, request: UndoRun) -> None:
         ResumeError: one does (GoneOnError), or no worker answers (NoWorkerError).
         RPCError: Temporal does not answer.
     """
-    run = None if request.although_continued else await ResumedRun.read(client, request.workflow_id, request.run_id)
+    run = None if request.although_continued else await ChainedRun.read(client, request.workflow_id, request.run_id)
     if run is not None and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(request.workflow_id, continuation)
 
@@ -345,7 +336,7 @@ async def open_continuation(client: Client, workflow_id: str) -> str | None:
     Raises:
         RPCError: Temporal does not answer.
     """
-    run = await ResumedRun.read(client, workflow_id)
+    run = await ChainedRun.read(client, workflow_id)
     newest = await newest_continuation(client, run) if run is not None else None
     is_open = newest is not None and newest.description.status == WorkflowExecutionStatus.RUNNING
     return newest.description.id if is_open and newest is not None and newest.description.id != workflow_id else None

@@ -15,14 +15,14 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from mulligan.client.find_runs import memo_of, origin_of
+from mulligan.client.find_runs import memo_of
+from mulligan.client.origins.chained_run import ChainedRun
+from mulligan.client.origins.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
-from mulligan.client.resumed_run import ResumedRun
-from mulligan.client.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
 from mulligan.client.unless_missing import unless_missing
-from mulligan.once import OnceCall
 from mulligan.values import Message, UserMessage
 from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.start_input import Carried
 from mulligan.wire.undo import UNDO_MEMO, UNDO_QUERY, UNDO_WORKFLOW, CallToUndo, UndoList, undo_id
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -35,6 +35,8 @@ _MOST_NAMED = 20
 
 class UndoError(ResumeError):
     """A run cannot be undone. The message says why, and what to do."""
+
+    verb = "undone"
 
 
 async def undos(
@@ -86,59 +88,38 @@ async def list_of_undo(client: Client, described: WorkflowExecutionDescription) 
     return await ask_workflow(undo, "undo", UNDO_QUERY, UndoList)
 
 
-async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
-    """Check that nothing is being undone that a new run would go on from, and count the undos that there were.
-
-    These are the undos of the run, and of the runs before it that it continues or was forked from. For a sub-agent's run,
-    they are those of the run that started it.
-
-    Raises:
-        UndoOpenError: one does.
-        RPCError: Temporal does not answer.
-    """
-    count = 0
-    async for run, _ in _run_and_those_before(client, described):
-        root = await _root(client, run)
-        async for _, undo in undos(client, root.id, first_run_id(root)):
-            count += 1
-            if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
-                raise UndoOpenError(root.id, undo.id)
-    return count
-
-
 async def without_undone(
     client: Client,
     described: WorkflowExecutionDescription,
-    once: Sequence[OnceCall],
+    carried: Carried,
     messages: Sequence[Message],
-    before: int | None = None,
-) -> tuple[list[OnceCall], list[Message], int]:
+    *,
+    step: int | None = None,
+    only_checks: bool = False,
+) -> tuple[Carried, list[Message]]:
     """Return what a new run gets from the run that it goes on from, without the calls that were undone there.
 
-    The last value is the number of undos, as `check_not_being_undone` counts them.
+    What is carried has the number of undos: of the run, and of the runs before it that it continues or was forked from. For
+    a sub-agent's run, they are those of the run that started it.
 
-    Args:
-        client: A client of the server.
-        described: The run.
-        once: Its calls of tools with `once`. Those that are undone are left out.
-        messages: Its messages. A message for each undone run is added, which names the calls.
-        before: The step before which the new run begins; None: it goes on from all of them.
+    Calls of tools with `once` that are undone are left out of what is carried; a message for each undone run is added, which
+    names the calls. `only_checks`: what was undone is not read; then no worker is needed.
 
     Raises:
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
         RPCError: Temporal does not answer.
     """
-    added, count = list(messages), 0
-    async for run, step in _run_and_those_before(client, described, before):
-        undone, number = await _undone(client, run)
+    added, count, once = list(messages), carried.undos or 0, carried.once
+    async for run, before in _run_and_those_before(client, described, step):
+        undone, number = await _undone(client, run, only_counts=only_checks)
         count += number
-        calls = [call for call in undone if step is None or call.place_in_root[0] < step]
+        calls = [call for call in undone if before is None or call.place_in_root[0] < before]
         gone = {call.call_id if call.run == run.id else call.place_in_root[1] for call in calls}
         once = [call for call in once if call.call_id not in gone]
         note = UserMessage(role="user", text=_note(calls))
         if calls and note not in added:
             added.append(note)
-    return [*once], added, count
+    return carried.model_copy(update={"once": once, "undos": count}), added
 
 
 async def _run_and_those_before(
@@ -148,29 +129,27 @@ async def _run_and_those_before(
 
     With each comes the step before which the next run began; None: it has all steps. `before`: that of the first run.
     """
-    run: ResumedRun | None = await ResumedRun.of(described)
+    run: ChainedRun | None = await ChainedRun.of(described)
     for _ in range(_MOST_RUNS_BEFORE):
         if run is None:
             return
         yield run.description, before
-        fork = origin_of(await memo_of(run.description)).get("forked_from")
-        if run.resumed_from is not None:
-            source, before = (run.resumed_from.workflow_id, run.resumed_from.run_id), None
-        elif fork is not None:
-            source, before = (fork["id"], fork["run_id"]), min(before or fork["step"], fork["step"])
-        else:
+        if (origin := run.origin) is None:
             return
-        run = await ResumedRun.read(client, *source)
+        before = None if origin.kind == "resume" else min(before or origin.step, origin.step)
+        run = await ChainedRun.read(client, origin.workflow_id, origin.run_id)
 
 
-async def _undone(client: Client, described: WorkflowExecutionDescription) -> tuple[list[CallToUndo], int]:
+async def _undone(
+    client: Client, described: WorkflowExecutionDescription, *, only_counts: bool
+) -> tuple[list[CallToUndo], int]:
     """The calls of a run, and of the runs below it, that are undone; and how many undos there were."""
     root, number = await _root(client, described), 0
     calls: dict[tuple[str, int], CallToUndo] = {}
     async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
         if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
-        listed = (await list_of_undo(client, undo)).calls if undo is not None else ()
+        listed = (await list_of_undo(client, undo)).calls if undo is not None and not only_counts else ()
         calls |= {call.key: call for call in listed if call.state == "undone"}
     return [call for call in calls.values() if described.id in (root.id, call.run)], number
 

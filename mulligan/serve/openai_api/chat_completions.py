@@ -76,8 +76,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
     parsed = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
-    await parsed.served_by.check(runs, caller)
-    run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
+    model_only = await parsed.served_by.check(runs, caller)
+    start, ignored = parsed.start, parsed.ignored
+    run_id = (await runs.start(caller, parsed.run_input, request=start, ignored=ignored, model_only=model_only)).id
     head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.served_by.agent}
     if names := ServedRequest.current().ignored:
         head["metadata"] = {IGNORED: names}

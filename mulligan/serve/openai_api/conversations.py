@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
+from mulligan.client.origins.chained_run import ChainedRun, newest_continuation
 from mulligan.client.read_run import read_messages
-from mulligan.client.resumed_run import ResumedRun, newest_continuation
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, Serving
 from mulligan.serve.openai_api.item_ids import CONVERSATION_PREFIX, item_id
@@ -32,13 +32,13 @@ def conversation_of(response_id: str) -> str:
     return match[1] if match else response_id
 
 
-async def newest_run(runs: Runs, caller: Caller, conversation: str) -> ResumedRun:
+async def newest_run(runs: Runs, caller: Caller, conversation: str) -> ChainedRun:
     """The run of the newest response of a conversation, by its id or by that of any response of it.
 
     Raises:
         Problem: there is none that the caller may see.
     """
-    run = await ResumedRun.of(await runs.describe(caller, conversation))
+    run = await ChainedRun.of(await runs.describe(caller, conversation))
     return await newest_continuation(runs.client, run)
 
 

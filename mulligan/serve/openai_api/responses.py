@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from mulligan.client.origins.chained_run import ChainedRun, request_digest
 from mulligan.client.read_run import NO_WORKER_STATUSES
-from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.errors import UpdateRefusedError
@@ -163,8 +163,9 @@ async def create(request: Request, runs: Serving, caller: Calling, form: Form) -
     elif asked.conversation:
         run_id = await _take_turn(runs, caller, asked)
     else:
-        await asked.served_by.check(runs, caller)
-        run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
+        model_only = await asked.served_by.check(runs, caller)
+        start, ignored = asked.start, asked.ignored
+        run_id = (await runs.start(caller, asked.run_input, request=start, ignored=ignored, model_only=model_only)).id
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
@@ -242,7 +243,7 @@ async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
     Two equal prompts of a person are two turns.
     """
     newest, key = await newest_run(runs, caller, asked.conversation), asked.start.keyed_id
-    if key is not None and await ResumedRun.read(runs.client, key) is not None:
+    if key is not None and await ChainedRun.read(runs.client, key) is not None:
         raise key_reused(key)
     tries = MOST_TURNS_BACK if key else int(asked.start.is_retry and await _may_be_repeated(runs, caller, newest))
     async for run, before in _turns_back(runs, newest, tries):
@@ -262,19 +263,19 @@ async def _branch_off(runs: Runs, caller: Caller, previous: str, asked: _Create)
     return await _continue(runs, caller, previous, asked)
 
 
-async def _turns_back(runs: Runs, newest: ResumedRun, most: int) -> AsyncIterator[tuple[ResumedRun, str]]:
+async def _turns_back(runs: Runs, newest: ChainedRun, most: int) -> AsyncIterator[tuple[ChainedRun, str]]:
     """The newest turns of a conversation that continue another one, back from a run, each with the id of that run."""
-    run: ResumedRun | None = newest
+    run: ChainedRun | None = newest
     conversation = conversation_of(newest.description.id)
     for _ in range(most):
-        before = run.resumed_from if run else None
+        before = run.continued if run else None
         if run is None or before is None or conversation_of(before.workflow_id) != conversation:
             return
         yield run, before.workflow_id
-        run = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)  # None: its retention is over
+        run = await ChainedRun.read(runs.client, before.workflow_id, before.run_id)  # None: its retention is over
 
 
-async def _may_be_repeated(runs: Runs, caller: Caller, newest: ResumedRun) -> bool:
+async def _may_be_repeated(runs: Runs, caller: Caller, newest: ChainedRun) -> bool:
     """Whether an SDK may send the request of a turn again: the turn is recent, and was the same user's."""
     given = await read_input(runs.client, newest.description.id)
     is_recent = newest.description.start_time.timestamp() > time.time() - RETRY_SECONDS
@@ -375,8 +376,9 @@ async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     given = await read_input(runs.client, run_id)
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
-    previous = given.resumed_from.workflow_id if given.resumed_from else None
-    is_own = given.instructions_by_customer or not caller.is_customer
+    origin = given.carried.origin
+    previous = origin.workflow_id if origin is not None and origin.kind == "resume" else None
+    is_own = given.carried.instructions_by_customer or not caller.is_customer
     return ResponseHead(
         run_id,
         given.agent,

@@ -40,16 +40,16 @@ class ServedBy:
     @property
     def input_fields(self) -> Json:
         """The fields of a RunInput that say so."""
-        return {"agent": self.agent, **({"model": self.model, "model_only": True} if self.model else {})}
+        return {"agent": self.agent, **({"model": self.model} if self.model else {})}
 
-    async def check(self, runs: Runs, caller: Caller) -> None:
-        """Check that a side request starts no tools.
+    async def check(self, runs: Runs, caller: Caller) -> bool:
+        """Check that a side request starts no tools. Returns whether its run has the model alone.
 
         Raises:
             Problem: the agent has tools, the caller may not use it, or no worker answers that knows whether it has any.
         """
         if not self.is_side or self.model:
-            return
+            return self.model is not None
         described = await runs.agent(caller, self.agent)
         if described.keys() == {"name"}:
             raise Problem(503, "no_worker", f"No worker says now whether the agent {self.agent[:80]!r} has tools.")
@@ -58,6 +58,7 @@ class ServedBy:
                 400, "side_agent_has_tools", f"This is a side request by {SETTING}, whose agent {self.agent[:80]!r} has "
                 "tools. The operator of this server has to name an agent without tools there, or a model.",
             )  # fmt: skip
+        return False
 
 
 NOBODY = ServedBy("")

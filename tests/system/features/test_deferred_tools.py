@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from mulligan import connect
 from mulligan.cli.app import app
-from mulligan.client.resume_run import resume_run
+from mulligan.client.origins.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker

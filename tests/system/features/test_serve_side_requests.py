@@ -114,13 +114,6 @@ async def test_a_model_alone_has_the_clients_instructions_whatever_the_agent_say
         await ask(served.client, "chat", "Hello.", agent="refusing")
 
 
-@pytest.mark.parametrize("name", ["model_only", "modelOnly"])
-async def test_no_client_leaves_the_instructions_of_an_agent_out_by_itself(served: Served, name: str) -> None:
-    body = {"agent": "equipped", "prompt": "Hello.", "model": f"openai-chat:{SMALL}", name: True}
-    refused = await served.door.http.post("/api/runs", json=body, headers=served.door.by("ada"))
-    assert (refused.status_code, "is set by this server alone" in refused.text) == (422, True)
-
-
 async def test_while_no_worker_answers_only_a_model_serves_a_side_request(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

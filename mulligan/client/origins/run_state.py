@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
 from temporalio.service import RPCError
 
 from mulligan.client.read_run import query_run
-from mulligan.client.start_run import decode_start_input
+from mulligan.client.start_run import Handle, decode_start_input
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.values import Message
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ForkState, ResumeState
-
-Handle = WorkflowHandle[Any, Any]
+from mulligan.wire.run_context import AGENT_WORKFLOW
 
 
 class ResumeError(Exception):
@@ -26,6 +30,10 @@ class ResumeError(Exception):
 
 class RunNotFoundError(ResumeError):
     """There is no such run on this server. Its retention may be over."""
+
+
+class RunOpenError(ResumeError):
+    """The run has not ended."""
 
 
 class NoWorkerError(ResumeError):
@@ -59,9 +67,27 @@ async def describe_existing(
     return description
 
 
+async def describe_ended(
+    client: Client, workflow_id: str, run_id: str | None = None, refusal: type[ResumeError] = ResumeError
+) -> WorkflowExecutionDescription:
+    """Temporal's description of a run of an agent that has ended.
+
+    Raises:
+        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), or another workflow (`refusal`).
+    """
+    described = await describe_existing(client, workflow_id, run_id)
+    if described.workflow_type != AGENT_WORKFLOW:
+        raise refusal(
+            f"{workflow_id!r} is a workflow of type {described.workflow_type}; only runs of {AGENT_WORKFLOW} can be "
+            f"{refusal.verb}."
+        )
+    if described.status == WorkflowExecutionStatus.RUNNING:
+        raise RunOpenError(f"The run {workflow_id!r} is open; stop it first: `mulligan stop {workflow_id}`.")
+    return described
+
+
 async def read_run_state(
     client: Client,
-    run: Handle,
     description: WorkflowExecutionDescription,
     at: int | None = None,
     conversation: str | None = None,
@@ -72,18 +98,13 @@ async def read_run_state(
     A run of the chain that ended before a worker began it has none: its state is in the run before it, or, for the first
     run, in its input.
 
-    Args:
-        client: A client of the run's server.
-        run: The run.
-        description: What Temporal knows of it.
-        at: As of the query: None for the end of the run, or a step (0: the newest) for the conversation before it.
-        conversation: The key or the name of the agent, in a workflow with several.
-        refusal: The error that says that there is no such state.
+    `at`, `conversation`: as of the query; None for the end of the run. `refusal`: says that there is no such state.
 
     Raises:
         ResumeError: no worker answers (NoWorkerError), the retention of the run that has the step is over
             (RunNotFoundError), or there is no such state (`refusal`).
     """
+    run = client.get_workflow_handle(description.id, run_id=description.run_id)
     messages: list[Message] = []
     since: int | None = 0
     chosen = [] if at is None else [at, conversation]
@@ -138,9 +159,8 @@ async def _state_of_input(
     if at is not None and at > 1:
         raise refusal(f"There is no step {at}: no worker has begun the run.")
     run_input = await decode_start_input(client, start)
-    source = run_input.resumed_from or run_input.forked_from
-    state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=source.once if source else [])
-    state.foreign_results = run_input.foreign_results
+    carried = {"once": run_input.carried.once, "foreign_results": run_input.carried.foreign_results}
+    state = ResumeState(input=run_input.for_other_run.with_fields(**carried))
     if at is not None:
         state.fork = ForkState(step=1, conversation={}, key="0", steps=0, model="")
     return state, run_input.new_messages

@@ -8,29 +8,27 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan.client.going_on import check_going_on, what_still_holds
+from mulligan.client.origins.carry_over import carry_over, check_origin
+from mulligan.client.origins.chained_run import begin_from, request_digest
+from mulligan.client.origins.run_state import ResumeError, describe_existing, first_run_id, read_run_state
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
-from mulligan.client.resumed_run import request_digest
-from mulligan.client.run_state import ResumeError, describe_existing, first_run_id, read_run_state
-from mulligan.client.start_run import BegunRun, begin_run, read_input
+from mulligan.client.start_run import BegunRun, Handle
 from mulligan.client.store_content import store_content
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
-from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput, parse_prompt
+from mulligan.run_input import INSTRUCTIONS_CHARS, Prompt, RunInput, parse_prompt
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
-from mulligan.wire.request_labels import inherited_identifier
+from mulligan.wire.request_labels import labels_for
 from mulligan.wire.resume_page import ForkState, ResumeState
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.ui_summary import run_summary, task_of
+from mulligan.wire.start_input import Origin, StartInput
 
-Handle = WorkflowHandle[Any, Any]
 MOST_RESULTS = 1_000
 _ID_CHARS = 900
 
@@ -202,37 +200,18 @@ async def start_fork(
     """
     description = await describe_existing(client, workflow_id, run_id)
     request = request_digest({"of": first_run_id(description), **fork.model_dump(mode="json")})
-    if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
-        return existing
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.keeps_agent else 'rerun'}-{secrets.token_hex(3)}"
-    await check_going_on(client, description)
-    has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
-    run_input = await _read_input(client, description, fork, request, user)
-    run_input = await store_content(run_input, check_messages=has_parts)
-    summary = run_summary(run_input.agent, task_of(run_input))
-    try:
-        handle = await begin_run(client, run_input, new_id, description.task_queue, memo=memo, static_summary=summary)
-    except WorkflowAlreadyStartedError:
-        if (existing := await _existing(client, new_id, request)) is None:
-            raise
-        return existing
-    return BegunRun(handle, is_new=True)
 
+    async def prepare() -> StartInput:
+        await check_origin(client, description)
+        return await _read_input(client, description, fork, request, user)
 
-async def _existing(client: Client, new_id: str, request: str) -> BegunRun | None:
-    """The fork that an equal request has started under an id; None if no run has the id.
-
-    Raises:
-        WorkflowAlreadyStartedError: the id is that of another run.
-    """
-    described = await unless_missing(client.get_workflow_handle(new_id).describe(), MISSING_OR_INVALID)
-    if described is None:
-        return None
-    run_input = await read_input(client, new_id)
-    if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
+    begun = await begin_from(client, new_id, prepare, description.task_queue, memo=memo)
+    if isinstance(begun, BegunRun):
+        return begun
+    if begun.origin is None or begun.origin.kind != "fork" or begun.origin.request != request:
         raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
-    first = client.get_workflow_handle(new_id, first_execution_run_id=first_run_id(described))
-    return BegunRun(first, is_new=False)
+    return begun.begun(client)
 
 
 async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:
@@ -253,8 +232,7 @@ async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[
 
 
 async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:
-    run = client.get_workflow_handle(description.id, run_id=description.run_id)
-    state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation, ForkError)
+    state, messages = await read_run_state(client, description, fork.at or 0, fork.conversation, ForkError)
     if state.fork is None:
         raise ForkError(f"The workflow {description.id!r} ({description.workflow_type}) has no such agent.")
     return state, messages
@@ -262,20 +240,14 @@ async def _read_state(client: Client, description: WorkflowExecutionDescription,
 
 async def _read_input(
     client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str, user: str | None
-) -> RunInput:
+) -> StartInput:
     state, messages = await _read_state(client, description, fork)
     user, point, edits = user or state.input.user, state.fork, fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, state, messages, edits.results)
-    undos = None
-    if fork.may_run_tools:
-        state.once, messages, undos = await what_still_holds(client, description, state.once, messages, point.step)
-    if edits.message is not None:
-        messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
-    if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
-        raise ForkError(f"The run {description.id!r} has no prompt before step {point.step}; give a message.")
-    forked_from = ForkedFrom(
+    origin = Origin(
+        kind="fork",
         workflow_id=description.id,
         run_id=description.run_id or "",
         step=point.step,
@@ -288,28 +260,29 @@ async def _read_input(
         instructions=edits.instructions,
         edited_prompt=edited_prompt,
         adds_message=edits.message is not None,
-        once=state.once,
-        undos=undos,
-        cache_key=point.cache_key if fork.keeps_agent else "",
-        safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
+    )
+    run_input: StartInput = state.input.with_fields(
+        messages=messages,
+        traceparent=None,
+        user=user,
+        model=edits.model or state.input.model,
+        max_steps=fork.max_steps or state.input.max_steps,
+        version=fork.version,  # None: that of the facts, or for a rerun that of its conversation
+        max_cost=fork.max_cost or state.input.max_cost,
+        origin=origin,
+        labels=labels_for(point.cache_key, state.input, user) if fork.keeps_agent else None,
         facts=point.facts.model_dump(mode="json") if point.facts and fork.keeps_agent else None,
         state=point.model_dump(mode="json", exclude={"facts", "edited"}),
     )
-    update = {
-        "messages": messages,
-        "traceparent": None,
-        "resumed_from": None,
-        "forked_from": forked_from,
-        "user": user,
-        "foreign_results": state.foreign_results,
-        "model": edits.model or state.input.model,
-        "max_steps": fork.max_steps or state.input.max_steps,
-        "version": fork.version,  # None: that of the facts, or for a rerun that of its conversation
-        "max_cost": fork.max_cost or state.input.max_cost,
-    }
-    run_input: RunInput = state.input.model_copy(update=update)
     _check_limits(run_input, fork, point)
-    return run_input
+    if fork.may_run_tools:
+        run_input = await carry_over(client, description, run_input, messages, point.step)
+    if edits.message is not None:
+        run_input.messages.append(UserMessage.of(parse_prompt(edits.message)))
+    if not any(isinstance(each, UserMessage) for each in run_input.messages) and "summary" not in point.conversation:
+        raise ForkError(f"The run {description.id!r} has no prompt before step {point.step}; give a message.")
+    has_parts = any(isinstance(each, list) for each in (edits.prompt, edits.message))
+    return await store_content(run_input, check_messages=has_parts)
 
 
 def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:

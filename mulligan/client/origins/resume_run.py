@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from temporalio.client import (
     Client,
-    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
-    WorkflowHandle,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan.client.going_on import what_still_holds
-from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
-from mulligan.client.run_state import ResumeError, describe_existing, read_run_state
-from mulligan.client.start_run import BegunRun, begin_run, read_input
+from mulligan.client.origins.carry_over import carry_over
+from mulligan.client.origins.chained_run import (
+    MOST_TAKEN_IDS,
+    ChainedRun,
+    Source,
+    begin_from,
+    continuation_ids,
+    request_digest,
+)
+from mulligan.client.origins.run_state import ResumeError, describe_ended, read_run_state
+from mulligan.client.read_run import wait_for_end
+from mulligan.client.start_run import BegunRun, Handle, read_input
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
-from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
+from mulligan.run_input import parse_prompt
 from mulligan.values import AssistantMessage, Message, UserMessage
-from mulligan.wire.request_labels import MAIN_CONVERSATION, inherited_identifier, prompt_cache_key
-from mulligan.wire.run_status import status_of_cause
-from mulligan.wire.ui_summary import run_summary, task_of
-
-WORKFLOW = "AgentWorkflow"
-Handle = WorkflowHandle[Any, Any]
-
-
-class RunOpenError(ResumeError):
-    """The run has not ended."""
+from mulligan.wire.request_labels import MAIN_CONVERSATION, labels_for, prompt_cache_key
+from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.start_input import Origin, StartInput
 
 
 class PromptNeededError(ResumeError):
@@ -43,7 +41,7 @@ class PromptNeededError(ResumeError):
 class AlreadyResumedError(ResumeError):
     """The run was continued before, with another prompt or other options. `workflow_id`: of its continuation.
 
-    `key`: of the request that started the continuation, as `ResumedFrom.key`.
+    `key`: of the request that started the continuation, as `Origin.key`.
     """
 
     def __init__(self, earlier: str, workflow_id: str, key: str = "") -> None:
@@ -122,8 +120,7 @@ async def continue_run(
     Args:
         client: A client of the server.
         workflow_id: The earlier run.
-        options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`; and `user`, in place of the
-            earlier run's.
+        options: Those of `resume_run`, and other fields of the new run's input in place of the earlier run's.
         new_id: The continuation's id, chosen by the caller; None: an id made from the earlier run's.
         server_id: An id that the HTTP server has made from the request. A continuation with this id that ended before its
             first model call is made again under `server_id-2`, and so on.
@@ -133,41 +130,47 @@ async def continue_run(
     Raises:
         Exception: as `resume_run`.
     """
-    earlier = await ResumedRun.of(await _describe_ended_run(client, workflow_id, run_id))
+    described = await describe_ended(client, workflow_id, run_id)
+    if described.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        raise ResumeError(f"The run {workflow_id!r} continued in a newer run with this id; resume that one.")
+    earlier = await ChainedRun.of(described)
     if earlier.tenant is None:
         # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
         given = await read_input(client, workflow_id, run_id=earlier.description.run_id)
         earlier = replace(earlier, tenant=given.tenant if given else None)
     continuing = _Continuing(client, earlier, options, key)
     if server_id:
-        return await continuing.under_server_id(server_id)
-    return await (continuing.under_id(new_id) if new_id else continuing.under_next_id())
+        following = (f"{server_id}-{number}" for number in itertools.count(2))
+        return await continuing.under_ids(itertools.chain([server_id], following))
+    return await (continuing.under_ids([new_id]) if new_id else continuing.under_next_id())
 
 
 class _Continuing:
     """A request to continue a run. Temporal starts one run under an id; who comes second looks at what is there."""
 
-    def __init__(self, client: Client, earlier: ResumedRun, options: Mapping[str, Any], key: str) -> None:
+    def __init__(self, client: Client, earlier: ChainedRun, options: Mapping[str, Any], key: str) -> None:
         self._client, self._earlier, self._key = client, earlier, key
         self._options = {name: value for name, value in options.items() if value is not None}
         self._request = request_digest(options)
-        self._input: RunInput | None = None
+        self._input: StartInput | None = None
 
-    async def under_id(self, new_id: str) -> BegunRun:
-        """The continuation with an id that the caller has chosen."""
-        existing = await self._start_or_read(new_id)
-        return existing if isinstance(existing, BegunRun) else self._checked_branch(existing)
+    async def under_ids(self, ids: Iterable[str]) -> BegunRun:
+        """The continuation with the first of these ids whose run began, or that is free; with the last one in any case.
 
-    async def under_server_id(self, server_id: str) -> BegunRun:
-        """The continuation with an id that is made from the request, or the first of the following ids that began."""
-        ids = itertools.chain([server_id], (f"{server_id}-{number}" for number in itertools.count(2)))
-        while True:
-            existing = await self._start_or_read(next(ids))
+        Raises:
+            WorkflowAlreadyStartedError: the run with an id does not continue this one.
+            AlreadyResumedError: another request has started it.
+        """
+        for new_id in ids:
+            existing = await self._begin(new_id)
             if isinstance(existing, BegunRun):
                 return existing
-            continuation = self._checked_branch(existing)
+            if not existing.continues(self._earlier.tenant, {self._earlier.source}):
+                raise WorkflowAlreadyStartedError(existing.description.id, AGENT_WORKFLOW)
+            continuation = self._checked(existing)
             if await existing.has_begun(self._client):
-                return continuation
+                break
+        return continuation
 
     async def under_next_id(self) -> BegunRun:
         """The continuation with the first id of the run's own that is free, or has it already.
@@ -178,7 +181,7 @@ class _Continuing:
         sources, taken = await self._sources(), 0
         ids = continuation_ids(self._earlier.description.id)
         while taken < MOST_TAKEN_IDS:
-            existing = await self._start_or_read(next(ids))
+            existing = await self._begin(next(ids))
             if isinstance(existing, BegunRun):
                 return existing
             if not existing.continues(self._earlier.tenant, sources):
@@ -186,7 +189,7 @@ class _Continuing:
                 continue
             has_begun = await existing.has_begun(self._client)
             if has_begun or (self._key and existing.key == self._key):
-                continuation = self._checked_continuation(existing)
+                continuation = self._checked(existing)
                 if has_begun:
                     return continuation
             taken = 0
@@ -198,96 +201,61 @@ class _Continuing:
 
     async def _sources(self) -> set[Source]:
         """The run, and the runs that it was to continue when it ended before its first model call."""
-        run: ResumedRun | None = self._earlier
+        run: ChainedRun | None = self._earlier
         sources: set[Source] = set()
         while run is not None and run.source not in sources:
             sources.add(run.source)
-            before = run.resumed_from
+            before = run.continued
             if before is None or await run.has_begun(self._client):
                 break
-            run = await ResumedRun.read(self._client, before.workflow_id, before.run_id)
+            run = await ChainedRun.read(self._client, before.workflow_id, before.run_id)
         return sources
 
-    async def _start_or_read(self, new_id: str) -> BegunRun | ResumedRun:
-        """Start the continuation, or read the run that has the id already: then no worker is needed."""
-        existing = await ResumedRun.read(self._client, new_id)
-        if existing is not None:
-            return existing
-        try:
-            return BegunRun(await self._start(new_id), is_new=True)
-        except WorkflowAlreadyStartedError:
-            existing = await ResumedRun.read(self._client, new_id)
-        if existing is None:
-            raise ResumeError(f"The run {new_id!r} was deleted while {self._earlier.description.id!r} was continued.")
-        return existing
+    async def _begin(self, new_id: str) -> BegunRun | ChainedRun:
+        queue = self._options.get("task_queue") or self._earlier.description.task_queue
+        return await begin_from(self._client, new_id, self._prepared, queue)
 
-    def _checked_branch(self, existing: ResumedRun) -> BegunRun:
-        """The existing continuation with the id of a branch, if this request would have started an equal run.
-
-        Raises:
-            WorkflowAlreadyStartedError: the run with this id does not continue this one.
-            AlreadyResumedError: another request has started it.
-        """
-        if not existing.continues(self._earlier.tenant, {self._earlier.source}):
-            raise WorkflowAlreadyStartedError(existing.description.id, WORKFLOW)
-        return self._checked_continuation(existing)
-
-    def _checked_continuation(self, existing: ResumedRun) -> BegunRun:
+    def _checked(self, existing: ChainedRun) -> BegunRun:
         """The existing continuation, if this request would have started an equal run.
 
         Raises:
             AlreadyResumedError: another request has started it.
         """
-        new_id, before = existing.description.id, existing.resumed_from
+        before = existing.continued
         source = (before.workflow_id, before.run_id) if before else None
         if before is None or source != self._earlier.source or before.request != self._request:
-            raise AlreadyResumedError(self._earlier.description.id, new_id, existing.key)
-        first = existing.description.raw_description.workflow_execution_info.first_run_id or existing.description.run_id
-        return BegunRun(self._client.get_workflow_handle(new_id, first_execution_run_id=first), is_new=False)
+            raise AlreadyResumedError(self._earlier.description.id, existing.description.id, existing.key)
+        return existing.begun(self._client)
 
-    async def _start(self, new_id: str) -> Handle:
-        if self._input is None:
-            self._input = await store_content(await self._read_input())
-        return await begin_run(
-            self._client,
-            self._input,
-            new_id,
-            self._options.get("task_queue") or self._earlier.description.task_queue,
-            static_summary=run_summary(self._input.agent, task_of(self._input)),
-        )
-
-    async def _read_input(self) -> RunInput:
+    async def _prepared(self) -> StartInput:
         """The input of the new run: the earlier run's conversation, with the options of this request."""
+        if self._input is not None:
+            return self._input
         workflow_id, run_id = self._earlier.source
-        earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        status = await _read_status(earlier)
-        state, messages = await read_run_state(self._client, earlier, self._earlier.description)
+        status = (await wait_for_end(self._client.get_workflow_handle(workflow_id, run_id=run_id))).status
+        state, messages = await read_run_state(self._client, self._earlier.description)
         options = {name: value for name, value in self._options.items() if name != "task_queue"}
         if "prompt" not in options:
             _check_last_message(workflow_id, status, messages)
         elif not isinstance(options["prompt"], str):
             options["prompt"] = parse_prompt(list(options["prompt"]))
-        once, messages, undos = await what_still_holds(self._client, self._earlier.description, state.once, messages)
-        resumed_from = ResumedFrom(
-            workflow_id=workflow_id,
-            run_id=run_id,
-            traceparent=state.trace or None,
-            request=self._request,
-            key=self._key,
-            once=once,
-            undos=undos,
-            cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
-            safety_identifier=inherited_identifier(state.input, options.get("user", state.input.user)),
-        )
-        update = {
-            "messages": messages,
-            "traceparent": None,
-            "forked_from": None,
-            "resumed_from": resumed_from,
-            "foreign_results": state.foreign_results,
+        cache_key = prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input)
+        run_input = state.input.with_fields(
+            traceparent=None,
+            origin=Origin(
+                kind="resume",
+                workflow_id=workflow_id,
+                run_id=run_id,
+                traceparent=state.trace or None,
+                request=self._request,
+                key=self._key,
+            ),
+            labels=labels_for(cache_key, state.input, options.get("user", state.input.user)),
             **options,
-        }
-        return state.input.model_copy(update=update)
+        )
+        run_input = await carry_over(self._client, self._earlier.description, run_input, messages)
+        self._input = await store_content(run_input)
+        return self._input
 
 
 def _check_last_message(workflow_id: str, status: str, messages: Sequence[Message]) -> None:
@@ -299,26 +267,3 @@ def _check_last_message(workflow_id: str, status: str, messages: Sequence[Messag
         raise PromptNeededError(f"The run {workflow_id!r} has completed; give the agent's next task as a prompt.")
     if isinstance(last, AssistantMessage):
         raise PromptNeededError(f"The run {workflow_id!r} ended with a message of the model; give the next prompt.")
-
-
-async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
-    """The description of a run that can be resumed; for any other it raises a ResumeError."""
-    description = await describe_existing(client, workflow_id, run_id)
-    if description.workflow_type != WORKFLOW:
-        raise ResumeError(
-            f"{workflow_id!r} is a workflow of type {description.workflow_type}; only runs of {WORKFLOW} can be resumed."
-        )
-    if description.status == WorkflowExecutionStatus.RUNNING:
-        raise RunOpenError(f"The run {workflow_id!r} is open; stop it first: `mulligan stop {workflow_id}`.")
-    if description.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-        raise ResumeError(f"The run {workflow_id!r} continued in a newer run with this id; resume that one.")
-    return description
-
-
-async def _read_status(earlier: Handle) -> str:
-    """The status of a run that has ended."""
-    try:
-        result = await earlier.result(follow_runs=False)
-    except WorkflowFailureError as failure:
-        return status_of_cause(failure.cause)
-    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
