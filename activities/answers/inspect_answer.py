@@ -101,14 +101,12 @@ async def inspect_answer(
     with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
     kept, reply = _kept_text(agent, text, with_ids, reply)
-    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
-    files = await kept_files(reply.files, services.contents_of(request.where)) if reply.files else None
     message = AssistantMessage(
         role="assistant",
         text=kept,
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
-        files=files,
+        provider_data=_kept_data(reply, with_ids),
+        files=await kept_files(reply.files, services.contents_of(request.where)) if reply.files else None,
     )
     inspection = _Inspection(
         services=services,
@@ -135,6 +133,12 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+def _kept_data(reply: Reply, calls: Sequence[ToolCall]) -> dict[str, JsonValue] | None:
+    """What is kept of the provider's items, and of the ids that its endpoint has given to calls."""
+    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
+    return {**data, **kept_ids(reply.ids_key, reply.calls, calls)} or None
 
 
 def _kept_text(agent: Agent, text: str, calls: Sequence[ToolCall], reply: Reply) -> tuple[str, Reply]:

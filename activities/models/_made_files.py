@@ -1,7 +1,7 @@
 """Images and files that a provider has made: taken out of its items, where a mark stands for their bytes, and put back.
 
-A message has the files themselves (`AssistantMessage.files`), by reference: its items are small, and go back to the provider with
-the bytes as they came.
+A message has the files themselves (`AssistantMessage.files`), by reference: its items are small, and go back to the provider
+with the bytes as they came.
 """
 
 from __future__ import annotations

@@ -474,11 +474,7 @@ def _reply(
                 if text:
                     contents.append((sum(map(len, texts)) + 2 * len(texts), content))
                     texts.append(text)
-                if not is_plain_message(item):
-                    layout.append(item)
-                elif text:
-                    phase = {"phase": item["phase"]} if item.get("phase") else {}
-                    layout.append({"type": "message", **phase, "text": text})
+                layout += _places_of_message(item, text)
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
@@ -503,6 +499,13 @@ def _reply(
         citations=[each for start, content in contents for each in citations_in(content, start, len(text))],
         files=files.parts,
     )
+
+
+def _places_of_message(item: dict[str, Any], text: str) -> list[dict[str, Any]]:
+    if not is_plain_message(item):
+        return [item]
+    phase = {"phase": item["phase"]} if item.get("phase") else {}
+    return [{"type": "message", **phase, "text": text}] if text else []
 
 
 def _reasoning_items(item: dict[str, Any]) -> list[dict[str, Any]]:
