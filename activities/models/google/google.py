@@ -275,7 +275,8 @@ class _Parts:
             return []
         if len(self.texts) > 1:
             return self.layout
-        return [{n: v for n, v in place.items() if n != "text" or place["type"] == "thought"} for place in self.layout]
+        keeps_text = ("thought", LEFT_OUT)
+        return [{n: v for n, v in place.items() if n != "text" or place["type"] in keeps_text} for place in self.layout]
 
 
 def _read_parts(parts: list[dict[str, Any]], request: Request, *, is_cut_off: bool) -> _Parts:
