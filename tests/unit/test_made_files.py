@@ -23,6 +23,7 @@ from mulligan.activities.models.google import google
 from mulligan.activities.models.google._google_assembler import GoogleAssembler
 from mulligan.activities.models.openai import openai_chat, openai_responses
 from mulligan.activities.models.openai._chat_assembler import ChatAssembler
+from mulligan.activities.models.openai._chat_fields import without_fields
 from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.models.scripted import Scripted
@@ -368,7 +369,7 @@ async def test_a_model_that_refuses_images_gets_them_described(store: ContentSto
 async def test_an_endpoint_that_refuses_the_field_gets_a_sentence(store: ContentStore) -> None:
     message = await message_of(of_chat(images=[chat_image(PNG)]), store)
     item = json.dumps((await sent("openai-chat", message, store))[0], separators=(",", ":"))
-    [plain] = map(json.loads, openai_chat.without_fields([item], ["images"]))
+    [plain] = map(json.loads, without_fields([item], ["images"]))
     assert plain == {
         "role": "assistant",
         "content": "Here.\n\n[1 made in this answer: this model's endpoint does not take them here]",
