@@ -14,8 +14,11 @@ import pytest
 from mulligan import Image
 from mulligan.activities.answers import kept_files as kept
 from mulligan.activities.answers.kept_files import INLINE_BYTES, kept_files, without_bytes
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._hosted_work import BYTES_MARK
 from mulligan.activities.models._made_files import MOST_FILES
+from mulligan.activities.models._refused_content import RefusedContent
+from mulligan.activities.models._refused_content import without_content as described_items
 from mulligan.activities.models.anthropic import anthropic
 from mulligan.activities.models.fit_content import encoded, refs_needed, without_content
 from mulligan.activities.models.fit_provider_data import fit_provider_data
@@ -366,13 +369,31 @@ async def test_a_model_that_refuses_images_gets_them_described(store: ContentSto
         assert BYTES_MARK not in text
 
 
+async def test_what_only_the_refusal_of_an_endpoint_says_is_described_in_requests_as_they_are(
+    store: ContentStore,
+) -> None:
+    call = (await sent("openai", await message_of(of_responses(image_call(PNG)), store), store))[0]
+    message = (await sent("openai-chat", await message_of(of_chat(images=[chat_image(PNG)]), store), store))[0]
+    items = [json.dumps(each, separators=(",", ":")) for each in (call, message)]
+    refused = RefusedContent(Adapted())
+    error = ModelRequestError("This model does not support image input.", status=400)
+    assert [refused.learn(f"m{n}", [item], error) for n, item in enumerate(items)] == [{"image"}, {"image"}]
+    assert [json.loads(item) for item in described_items(items, frozenset({"image"}))] == [
+        {"role": "assistant", "content": f"[image (image/png, {len(PNG)} bytes): this model cannot read it]"},
+        {
+            "role": "assistant",
+            "content": "Here.\n\n[Images made in this answer (1): this model's endpoint does not take them here]",
+        },
+    ]
+
+
 async def test_an_endpoint_that_refuses_the_field_gets_a_sentence(store: ContentStore) -> None:
     message = await message_of(of_chat(images=[chat_image(PNG)]), store)
     item = json.dumps((await sent("openai-chat", message, store))[0], separators=(",", ":"))
     [plain] = map(json.loads, without_fields([item], ["images"]))
     assert plain == {
         "role": "assistant",
-        "content": "Here.\n\n[1 made in this answer: this model's endpoint does not take them here]",
+        "content": "Here.\n\n[Images made in this answer (1): this model's endpoint does not take them here]",
     }
 
 

@@ -157,7 +157,7 @@ def _without(item: str, names: set[str]) -> str:
     if not names & answer.keys():
         return item
     if IMAGES in names and isinstance(images := answer.get(IMAGES), list):
-        said = f"[{len(images)} made in this answer: this model's endpoint does not take them here]"
+        said = f"[Images made in this answer ({len(images)}): this model's endpoint does not take them here]"
         answer[CONTENT] = "\n\n".join(filter(None, (as_text(answer.get(CONTENT)), said)))
     if "audio" in names and answer.get(CONTENT) is None and not answer.get(CALLS):
         answer[CONTENT] = ""
