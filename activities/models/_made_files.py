@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from mulligan.activities.models._hosted_work import BYTES_MARK, LEFT_OUT
 from mulligan.content import Media, Part, Text, digest_of
 from mulligan.schema.cut_text import beginning
-from mulligan.schema.media_types import HEAD_BYTES, conflict, sniffed, type_of_name
+from mulligan.schema.media_types import HEAD_BYTES, MEDIA_TYPE, conflict, sniffed, type_of_name
 
 MOST_FILES = 50
 """Of one answer: more than any API returns, and fewer than the parts of a message."""
@@ -97,7 +97,8 @@ class MadeFiles:
 
 def _clean_type(media_type: object) -> str:
     text = media_type if isinstance(media_type, str) else ""
-    return beginning(text.lower().partition(";")[0].strip(), _WORDS_SHOWN)
+    text = text.lower().partition(";")[0].strip()
+    return text if MEDIA_TYPE.fullmatch(text) else ""
 
 
 def _type_of(content: bytes, declared: str) -> str:

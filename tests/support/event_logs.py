@@ -199,9 +199,18 @@ def citations() -> RunLog:
 def made_files() -> RunLog:
     """An image whose bytes are here beside a call, then one that is only referred to, a PDF, and one that was not kept."""
     here = {"type": "image", "media_type": "image/png", "data": base64.b64encode(png()).decode()}
-    stored = {"type": "image", "media_type": "image/webp", "ref": f"sha256:{'0' * 64}", "size": 48_213, "name": "a.webp"}
+    stored = {
+        "type": "image",
+        "media_type": "image/webp",
+        "ref": f"sha256:{'0' * 64}",
+        "size": 48_213,
+        "name": "a.webp",
+    }
     pdf = {"type": "file", "media_type": "application/pdf", "data": base64.b64encode(PDF).decode(), "name": "a.pdf"}
-    lost = {"type": "text", "text": "A file that the provider has made (image/png) is not kept: its bytes are no base64."}
+    lost = {
+        "type": "text",
+        "text": "A file that the provider has made (image/png) is not kept: its bytes are no base64.",
+    }
     log = RunLog().begin().answer("I draw.", FIND_7, files=[here]).start(FIND_7, {"order": 7}).settle(FIND_7, "order 7")
     return log.ask_model().write("Here ").answer("Here it is.", files=[stored, pdf, lost]).end("Here it is.")
 
