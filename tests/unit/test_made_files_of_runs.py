@@ -77,6 +77,21 @@ async def test_an_image_beside_a_call_is_in_the_step_and_in_the_next_request_who
     assert ENCODED not in json.dumps(answer)
 
 
+async def test_an_image_of_geminis_beside_a_call_is_sent_back_whole(shop: MemoryLab) -> None:
+    """And its server, which checks all fields and signatures, accepts it."""
+
+    def content(*parts: dict[str, Any]) -> Turn:
+        candidate = {"content": {"role": "model", "parts": list(parts)}, "finishReason": "STOP"}
+        usage = {"promptTokenCount": 10, "candidatesTokenCount": 5}
+        return Turn(failure=Failure(status=200, body={"candidates": [candidate], "usageMetadata": usage}))
+
+    inline = {"inlineData": {"mimeType": "image/png", "data": ENCODED}}
+    called = {"functionCall": {"id": "c1", "name": "look", "args": {}}}
+    ran = await shop.run([content(inline, called), content({"text": "A lamp."})], api="google")
+    assert (ran.result["output"], [step.get("files") for step in ran.steps]) == ("A lamp.", [[FILE], None])
+    assert inline in [part for each in ran.requests[1].json["contents"] for part in each["parts"]]
+
+
 async def test_an_image_alone_is_an_answer(shop: MemoryLab) -> None:
     ran = await shop.run([answers(CALL)], api="openai")
     assert (ran.result["status"], ran.result["output"], ran.result["steps"]) == ("completed", "", 1)
