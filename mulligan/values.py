@@ -114,6 +114,8 @@ class AssistantMessage(BaseModel):
     tool_calls: Annotated[list[ToolCall], FailFast()] = []
     """The calls that it made, in its order."""
     provider_data: dict[str, JsonValue] | None = optional_field()
+    files: Parts | None = optional_field()
+    """The images and files that its provider has made, and sentences in the place of what could not be kept of them."""
 
 
 class ToolMessage(BaseModel):
@@ -136,6 +138,11 @@ class ToolMessage(BaseModel):
 
 Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 """A message of a conversation, of the type that its `role` names."""
+
+
+def parts_of(message: Message) -> Sequence[Part]:
+    """The parts of a message: of an answer, the files that its provider has made."""
+    return (message.files if isinstance(message, AssistantMessage) else message.content) or ()
 
 
 class Usage(BaseModel):
@@ -445,6 +452,8 @@ class Step(BaseModel):
     """The calls that the provider carried out itself, in their order."""
     citations: list[Citation] = optional_field([])
     """The sources that the answer names, in their order."""
+    files: list[Part] = optional_field([])
+    """The images and files that the provider has made, as the `content` of a result, and sentences on what was not kept."""
     finish_reason: str = optional_field("")
     """The endpoint's own word for why the answer ended, where it is none that is known."""
     adapted: list[str] = optional_field([])

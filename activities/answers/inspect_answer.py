@@ -19,6 +19,7 @@ from mulligan.activities.answers import feedback, size_limits
 from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.kept_files import kept_files
 from mulligan.activities.answers.parsed_arguments import LONG, ParsedArguments, parse_arguments
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
 from mulligan.activities.answers.text_calls import text_calls_of
@@ -35,6 +36,7 @@ from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
+from mulligan.content import media_of
 from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import TEXT, OutputType, unwrap
@@ -99,12 +101,12 @@ async def inspect_answer(
     with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
     kept, reply = _kept_text(agent, text, with_ids, reply)
-    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
     message = AssistantMessage(
         role="assistant",
         text=kept,
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
+        provider_data=_kept_data(reply, with_ids),
+        files=await kept_files(reply.files, services.contents_of(request.where)) if reply.files else None,
     )
     inspection = _Inspection(
         services=services,
@@ -131,6 +133,12 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+def _kept_data(reply: Reply, calls: Sequence[ToolCall]) -> dict[str, JsonValue] | None:
+    """What is kept of the provider's items, and of the ids that its endpoint has given to calls."""
+    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
+    return {**data, **kept_ids(reply.ids_key, reply.calls, calls)} or None
 
 
 def _kept_text(agent: Agent, text: str, calls: Sequence[ToolCall], reply: Reply) -> tuple[str, Reply]:
@@ -394,7 +402,8 @@ class _Inspection:
             raise feedback.refused_by_endpoint(ToolCall(id="", name="", arguments=""), self.mistake)
         is_final = not calls and self.finish_reason not in (*_CUT_OFF, "refusal")
         if declared is None:
-            if is_final and not text.strip() and not _last_answer_was_empty(self.earlier):
+            is_empty = not (text.strip() or media_of(self.message.files))
+            if is_final and is_empty and not _last_answer_was_empty(self.earlier):
                 raise feedback.empty_answer()
             return None
         if self.tools.output_by == "provider":
@@ -558,4 +567,4 @@ def _looks_like_json(text: str) -> bool:
 def _last_answer_was_empty(messages: Sequence[Message]) -> bool:
     """Whether the model's last answer was empty too. It got feedback on that, so a second empty answer is accepted."""
     last = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
-    return last is not None and not last.text.strip() and not last.tool_calls
+    return last is not None and not (last.text.strip() or last.tool_calls or last.files)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from mulligan.activities.answers.kept_files import without_bytes
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Repair, ToolCall, well_formed
@@ -96,8 +97,10 @@ def fit_answer(answer: ModelAnswer) -> ModelAnswer:
         text = cut(rejected.text, FEEDBACK_BYTES, FEEDBACK_BYTES)
         rejected = rejected.model_copy(update={"text": text})
     fitting = answer.model_copy(update={"prepared": prepared, "rejected": rejected})
-    if answer.message.provider_data is not None and len(fitting.model_dump_json().encode()) > ANSWER_BYTES:
-        message = answer.message.model_copy(update={"provider_data": None})
+    has_more = answer.message.provider_data is not None or answer.message.files
+    if has_more and len(fitting.model_dump_json().encode()) > ANSWER_BYTES:
+        files = without_bytes(answer.message.files)
+        message = answer.message.model_copy(update={"provider_data": None, "files": files})
         return fitting.model_copy(update={"message": message, "hosted_calls": [], "citations": []})
     return fitting
 

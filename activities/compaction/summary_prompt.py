@@ -60,4 +60,9 @@ def _written(message: Message, longest: int, of_user: int) -> str:
                 f"calls {call.name} {shorten_middle(legal_arguments(call.arguments), longest)}"
                 for call in message.tool_calls
             )
-            return "\n".join(["[assistant]", *filter(None, (shorten_middle(message.text, longest), *calls))])
+            return "\n".join(
+                [
+                    "[assistant]",
+                    *filter(None, (shorten_middle(message.text, longest), described(message.files), *calls)),
+                ]
+            )

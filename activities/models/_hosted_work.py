@@ -25,6 +25,8 @@ DESCRIPTION_CHARS = 20_000
 """Characters of the description of all items of an answer."""
 LEFT_OUT = "mulligan:left_out"
 """The type of what stands in the place of an item that could not be kept: its `text` says why."""
+BYTES_MARK = "mulligan:file:"
+"""Stands in an item, before their digest, for the bytes of a file of the message."""
 _READERS = {
     "openai": "openai._responses_items",
     "openai-chat": "openai._chat_fields",
@@ -79,16 +81,21 @@ def texts_in(value: Any, fields: Sequence[str] = (), *, longest: int | None = No
     if depth > FOUND_DEPTH:
         return
     if isinstance(value, str):
-        yield from [value] if longest is None or len(value) <= longest else []
+        yield from [value] if (longest is None or len(value) <= longest) and not _is_bytes(value) else []
     elif isinstance(value, list):
         for each in value:
             yield from texts_in(each, fields, longest=longest, depth=depth + 1)
     elif isinstance(value, dict):
-        line = [value[name] for name in fields if isinstance(value.get(name), str) and value[name]]
+        found = (value.get(name) for name in fields)
+        line = [each for each in found if isinstance(each, str) and each and not _is_bytes(each)]
         yield from [" ".join(line)] if line and value.get("type") != "base64" else []
         for each in value.values():
             if not fields or isinstance(each, dict | list):
                 yield from texts_in(each, fields, longest=longest, depth=depth + 1)
+
+
+def _is_bytes(text: str) -> bool:
+    return text.startswith(BYTES_MARK) or (text.startswith("data:") and ";base64," in text[:200])
 
 
 def hosted_calls(work: Iterable[HostedWork]) -> list[HostedCall]:

@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._json_fields import to_json
+from mulligan.activities.models.openai._chat_fields import IMAGES, without_fields
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 
 T = TypeVar("T")
+_MADE = "image_generation_call"
 _KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file", "input_file": "file"}
-"""The types of parts in both of OpenAI's APIs, and what they are."""
+_KINDS |= {_MADE: "image"}
+"""The types of parts in both of OpenAI's APIs, and of an item that is an image, and what they are."""
 
 
 class RefusedContent:
@@ -80,6 +83,12 @@ def without_content(items: Sequence[str], kinds: frozenset[str]) -> list[str]:
 
 def _described(item: str, names: Sequence[str]) -> str:
     value = json.loads(item)
+    if value.get("type") == _MADE:
+        said = _description({"type": _MADE, "url": f"data:image/{value.get('output_format')},{value.get('result')}"})
+        return to_json({"role": "assistant", "content": said})
+    if IMAGES in value and "image_url" in names:
+        [item] = without_fields([item], [IMAGES])
+        value = json.loads(item)
     for field in ("content", "output"):
         parts = value.get(field)
         if isinstance(parts, list):

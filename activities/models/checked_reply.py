@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 from mulligan.activities.models.protocol import FinishReason, Mistake, Reply, Unavailable
+from mulligan.content import Media, Text
 from mulligan.values import Citation, HostedCall, ToolCall, Usage
 
 MOST_ID_CHARS = 1_000
@@ -48,6 +49,7 @@ def checked_reply(reply: Reply) -> Reply:
     is_valid = is_valid and all(isinstance(each, HostedCall) for each in reply.hosted_calls)
     is_valid = is_valid and isinstance(reply.mistake, Mistake | None)
     is_valid = is_valid and all(isinstance(each, Citation) for each in reply.citations)
+    is_valid = is_valid and all(isinstance(each, Text | Media) for each in reply.files)
     is_valid = is_valid and isinstance(reply.usage, Usage) and isinstance(reply.last_usage, Usage | None)
     if not is_valid or reply.finish_reason not in _REASONS:
         raise Unavailable("the provider's reply has a field of a wrong type, and cannot be used")

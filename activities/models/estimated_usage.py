@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import media_of
-from mulligan.values import AssistantMessage, Message, Usage
+from mulligan.values import AssistantMessage, Message, Usage, parts_of
 
 BYTES_PER_TOKEN, CONTENT_TOKENS = 4, 1_500
 """Rough estimates of text, and of an image or a file: the same as for a compaction."""
@@ -48,7 +48,7 @@ def estimated_input(request: Request) -> int:
 
 def _estimated(messages: Sequence[Message], size: int = 0) -> int:
     """An estimate of the tokens of messages, and of other texts with a size in bytes."""
-    count = sum(len(media_of(each.content)) for each in messages if not isinstance(each, AssistantMessage))
+    count = sum(len(media_of(parts_of(each))) for each in messages)
     return tokens_of(size + sum(map(_size, messages))) + count * CONTENT_TOKENS
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
-from mulligan.content import Media
+from mulligan.content import Media, Part
 from mulligan.errors import ModelRequestError, truncated
 from mulligan.values import Citation, HostedCall, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
@@ -127,6 +127,8 @@ class Reply:
     """The calls that the provider carried out itself."""
     citations: Sequence[Citation] = ()
     """The sources that the answer names, with their places in `text`."""
+    files: Sequence[Part] = ()
+    """The images and files that the model has made, with their bytes, and sentences on what of them cannot be used."""
     last_usage: Usage | None = None
     """The tokens of the last request, where the answer took several; None: they are `usage`."""
     reason: str = ""

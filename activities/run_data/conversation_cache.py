@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from temporalio import activity
 
-from mulligan.activities.models.fit_content import fit_content, refs_needed
+from mulligan.activities.models.fit_content import encoded, refs_needed
 from mulligan.activities.models.protocol import Provider
 from mulligan.content import Media
 from mulligan.schema.shared_field_sets import has_shared_field_set, share_field_sets
@@ -94,7 +94,7 @@ class CachedConversation:
         unread = refs_needed(message, self.provider)
         if unread:
             self.unread[len(self.items)] = unread
-        self.items.append([] if unread else self.provider.encode(fit_content(message, self.provider)))
+        self.items.append([] if unread else encoded(message, self.provider))
         self.sizes.append(memory_size(message, self.items[-1]) + _PER_MESSAGE)
         self.size += self.sizes[-1]
 
@@ -102,7 +102,7 @@ class CachedConversation:
         """Encode the messages with `unread` parts. `stored`: the base64 of the content, by the parts' `ref`."""
         for index in self.unread:
             message = self.messages[index]
-            self.items[index] = self.provider.encode(fit_content(message, self.provider, stored))
+            self.items[index] = encoded(message, self.provider, stored)
             size = memory_size(message, self.items[index]) + _PER_MESSAGE
             self.size += size - self.sizes[index]
             self.sizes[index] = size

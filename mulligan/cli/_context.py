@@ -61,6 +61,8 @@ def _print_message(index: int, message: Message, marks: list[str]) -> None:
     if text := described(content):
         _text(text)
     if message.role == "assistant":
+        for part in message.files or ():
+            _text(described([part]))
         for call in message.tool_calls:
             _text(f"{call.name}({call.arguments})")
 

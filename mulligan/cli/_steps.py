@@ -73,7 +73,7 @@ def error_line(error: ErrorInfo, indent: str = "") -> Text:
 
 
 def hosted_lines(step: Step | StepView) -> list[RenderableType]:
-    """The calls that the provider carried out itself, and the sources that the answer names, a line each."""
+    """The calls that the provider carried out itself, the sources that the answer names, and what it made, a line each."""
     lines = []
     for call in step.hosted_calls:
         sign, colour = SIGNS["ok" if call.status == "completed" else "failed" if call.status == "failed" else "running"]
@@ -84,6 +84,10 @@ def hosted_lines(step: Step | StepView) -> list[RenderableType]:
     for cited in step.citations:
         title = f"{short(cited.title, 100)}  " if cited.title else ""
         lines.append(Text(f"↗ {title}{short(cited.url)}", "dim"))
+    if step.files:
+        from mulligan.content import described
+
+        lines += [Text(short(described([part])), style="dim") for part in step.files]
     return [Padding(line, (0, 0, 0, 2), expand=False) for line in lines]
 
 

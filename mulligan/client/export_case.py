@@ -18,7 +18,7 @@ from mulligan.client.content_store import ContentStore
 from mulligan.client.origins.run_state import NoWorkerError, ResumeError, describe_existing, read_run_state
 from mulligan.client.read_run import query_run, read_messages, read_steps, wait_for_end
 from mulligan.content import media_of
-from mulligan.values import AssistantMessage, Message, Step, UserMessage
+from mulligan.values import AssistantMessage, Message, Step, UserMessage, parts_of
 from mulligan.wire.agent_facts import DEFINITION_QUERY, AgentFacts, Definition
 from mulligan.wire.case import CASE_VERSION, Case, CaseSettings
 from mulligan.wire.resume_page import ResumeState
@@ -129,7 +129,7 @@ async def copy_content(case: Case, source: ContentStore, target: ContentStore) -
         ChangedContentError: content was changed.
         StorageError: it is not there, or a storage cannot be read or written.
     """
-    parts = [part for each in case.messages for part in media_of(getattr(each, "content", None))]
+    parts = [part for each in case.messages for part in media_of(parts_of(each))]
     refs = dict.fromkeys(part.ref for part in parts if part.ref)
     tenant = case.input.tenant
     for ref in refs:

@@ -15,7 +15,7 @@ from mulligan.client.stored_files import StorageError
 from mulligan.content import ContentError, Media, Part, media_of
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
-from mulligan.values import AssistantMessage
+from mulligan.values import AssistantMessage, parts_of
 
 Input = TypeVar("Input", bound=RunInput)
 INLINE_BYTES = 2_048
@@ -44,13 +44,13 @@ async def store_content(run_input: Input, store: ContentStore | None = None, *, 
     try:
         if isinstance(run_input.prompt, list):
             update["prompt"] = await store_parts(run_input.prompt, store, "prompt", check=True)
-        if any(not isinstance(message, AssistantMessage) and message.content for message in run_input.messages):
+        if any(map(parts_of, run_input.messages)):
             update["messages"] = messages = []
             for index, message in enumerate(run_input.messages):
-                if not isinstance(message, AssistantMessage) and message.content:
-                    where = f"messages[{index}].content"
-                    content = await store_parts(message.content, store, where, check=check_messages)
-                    message = message.model_copy(update={"content": content})
+                if given := parts_of(message):
+                    field = "files" if isinstance(message, AssistantMessage) else "content"
+                    parts = await store_parts(given, store, f"messages[{index}].{field}", check=check_messages)
+                    message = message.model_copy(update={field: parts})
                 messages.append(message)
     except ContentError as error:
         raise InvalidRunInputError(str(error)) from None
@@ -110,6 +110,6 @@ def _check_inline(parts: Sequence[Part], where: str) -> None:
 
 
 def _has_media(run_input: RunInput) -> bool:
-    messages = (each.content for each in run_input.messages if not isinstance(each, AssistantMessage))
+    messages = map(parts_of, run_input.messages)
     prompt = run_input.prompt if isinstance(run_input.prompt, list) else None
     return any(media_of(parts) for parts in (prompt, *messages))

@@ -217,7 +217,7 @@ class RunView:
         if self._attempt is not None and not (event.text and is_continued):
             yield from self._void()
         self._answers += 1
-        step.hosted_calls, step.citations = event.hosted_calls, event.citations
+        step.hosted_calls, step.citations, step.files = event.hosted_calls, event.citations, event.files
         price = self._price_of(step.model) if self._price_of else None
         step.cost = price.of(event.usage) if price else None
         if step.cost is not None and self._price_of and event.hosted_calls:

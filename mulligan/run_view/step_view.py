@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from mulligan.content import Part
 from mulligan.values import Citation, ErrorInfo, HostedCall, Repair, StepResult, SubRun, Usage
 from mulligan.wire.event_types import Compacted, Decided, HandedOver, ModelFallback, ToolCallDeferred, Waiting
 
@@ -163,6 +164,7 @@ class StepView:
     cost: float | None = None
     hosted_calls: list[HostedCall] = field(default_factory=list)
     citations: list[Citation] = field(default_factory=list)
+    files: list[Part] = field(default_factory=list)
     calls: dict[str, CallView] = field(default_factory=dict)
     rejected: ErrorInfo | None = None
     corrected_in: StepView | None = field(default=None, repr=False)

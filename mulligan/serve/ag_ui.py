@@ -269,6 +269,8 @@ class Translator:
                     calls = list(entry.calls.values())
                     written = [_function(call.id, call.name, call.raw_arguments) for call in calls]
                     messages.append(_assistant(self._answer_id(entry), entry.text, written))
+                    if entry.files:
+                        messages.append(_assistant(self._files_id(entry), described(entry.files), []))
                     settled = sorted((call for call in calls if call.settled), key=lambda call: call.settled_at)
                     messages += map(_result_of, settled)
                 case MessageReceived():
@@ -331,14 +333,28 @@ class Translator:
             case changes.TextClosed(step, is_void=is_void):
                 end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
                 return [end, self.snapshot(step)] if is_void else [end]
-            case changes.StepAnswered(step) if step.citations:
-                cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
-                return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}]
+            case changes.StepAnswered(step):
+                return [*self._citations(step), *self._files(step)]
             case changes.Noted(MessageReceived() as message):
                 return _whole_text(_message_id(message), described(message.content or message.text), role="user")
             case changes.Ended(end):
                 return [self.ended(end)]
         return self._of_call(change)
+
+    def _citations(self, step: StepView) -> list[Json]:
+        cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
+        return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}] if step.citations else []
+
+    def _files(self, step: StepView) -> list[Json]:
+        """What the model has made: in words, as an answer is text alone here, and the references."""
+        if not step.files:
+            return []
+        made = {"messageId": self._files_id(step), "files": [each.model_dump(mode="json") for each in step.files]}
+        told = _whole_text(self._files_id(step), described(step.files), role="assistant")
+        return [*told, {"type": "CUSTOM", "name": "mulligan.files", "value": made}]
+
+    def _files_id(self, step: StepView) -> str:
+        return f"{self._answer_id(step)}-files"
 
     def _of_call(self, change: changes.Change) -> list[Json]:
         match change:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from mulligan.content import Media, Part, described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
-from mulligan.run_view.step_view import DENIED, CallView
+from mulligan.run_view.step_view import DENIED, CallView, StepView
 from mulligan.serve.caller import Caller
 from mulligan.serve.caller_rights import unread
 from mulligan.serve.client_metadata import check_metadata, is_short, read_metadata
@@ -38,6 +38,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED
+from mulligan.serve.shown_files import ShownFiles
 from mulligan.serve.shown_json import shown_json
 from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Intent, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import VOID_CALL, TurnStream, Wait, WaitingCall, open_turn, turn_frames
@@ -155,8 +156,9 @@ async def _answer(runs: Runs, caller: Caller, turn: ThreadTurn, sdk: int) -> tup
     if not (stream.is_ended or stream.waits):
         return None, 0
     translator, message = Translator(is_whole=True), UIMessage(turn.run_id)
+    files = ShownFiles(runs, caller, turn.run_id)
     for event in stream.earlier:
-        for chunk in translator.translate(event, stream.token):
+        for chunk in translator.translate(await files.within(event), stream.token):
             message.add(_as_6(chunk) if sdk == VERSION_6 else chunk)
     for chunk in translator.paused(stream.waits):
         message.add(chunk)
@@ -257,7 +259,8 @@ async def message_frames(stream: TurnStream, sdk: int = NEWEST, *, is_whole: boo
     for event in stream.earlier:
         translator.translate(event)
     translator.view.leave()
-    async for each in turn_frames([{"type": "start", "messageId": stream.run_id}], stream, translator):
+    started = [{"type": "start", "messageId": stream.run_id}]
+    async for each in turn_frames(started, stream, translator, stream.files()):
         yield each
     yield DONE
 
@@ -343,15 +346,7 @@ class Translator:
             case changes.TextClosed():
                 return [{"type": "text-end", "id": self._text_id}]
             case changes.StepAnswered(step):
-                return [
-                    {
-                        "type": "source-url",
-                        "sourceId": f"source-{step.number}-{n}",
-                        "url": each.url,
-                        "title": each.title,
-                    }
-                    for n, each in enumerate({each.url: each for each in step.citations if each.url}.values(), 1)
-                ]
+                return [*_sources(step), *_files(step)]
             case changes.Noted(MessageReceived() as message):
                 parts = list(map(_shown_part, message.content)) or [_shown_part(message.text)]
                 return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]
@@ -448,6 +443,27 @@ class Translator:
         text = call.result.text if call.result else ""
         chunk = {"type": "tool-input-error", "toolCallId": call.id, "toolName": call.name, "errorText": text}
         return [{**chunk, "input": written, "providerExecuted": True}]
+
+
+def _sources(step: StepView) -> list[Json]:
+    cited = {each.url: each for each in step.citations if each.url}.values()
+    return [
+        {"type": "source-url", "sourceId": f"source-{step.number}-{n}", "url": each.url, "title": each.title}
+        for n, each in enumerate(cited, 1)
+    ]
+
+
+def _files(step: StepView) -> list[Json]:
+    """What the model has made. A part that no page can load is a line of text."""
+    sent: list[Json] = []
+    for number, part in enumerate(step.files, 1):
+        shown, text_id = _shown_part(part), f"file-{step.number}-{number}"
+        if shown["type"] == "file":
+            sent.append({"type": "file", "mediaType": shown["mediaType"], "url": shown["url"]})
+        else:
+            text = {"type": "text-delta", "id": text_id, "delta": shown["text"]}
+            sent += [{"type": "text-start", "id": text_id}, text, {"type": "text-end", "id": text_id}]
+    return sent
 
 
 def _input_start(call_id: str, name: str) -> Json:

@@ -26,6 +26,7 @@ from mulligan.serve.http_protocol import frame
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
+from mulligan.serve.shown_files import ShownFiles
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 
 _EDITS = re.compile("[0-9]{0,6}")
@@ -166,6 +167,10 @@ class TurnStream:
         if self._view.end is None:
             await self._note_sub_runs()
             self.waits = await self._pending() if self._may_pause() else []
+
+    def files(self) -> ShownFiles:
+        """What reads the files of the run's answers."""
+        return ShownFiles(self._runs, self._caller, self.run_id)
 
     @property
     def is_ended(self) -> bool:
@@ -308,16 +313,20 @@ class Translator(Protocol):
 
 
 async def turn_frames(
-    beginning: Sequence[dict[str, Any]], stream: TurnStream | None, translator: Translator
+    beginning: Sequence[dict[str, Any]],
+    stream: TurnStream | None,
+    translator: Translator,
+    files: ShownFiles | None = None,
 ) -> AsyncIterator[bytes]:
-    """The frames of a turn's stream."""
+    """The frames of a turn's stream. `files`: for a protocol that has the bytes of files."""
     try:
         for each in beginning:
             yield frame(each)
         if stream is None:
             return
         async for watched in stream.live():
-            for each in translator.translate(watched.event, watched.token):
+            event = await files.within(watched.event) if files else watched.event
+            for each in translator.translate(event, watched.token):
                 yield frame(each)
         for each in translator.paused(stream.waits) if stream.waits else ():
             yield frame(each)

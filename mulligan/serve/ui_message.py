@@ -60,7 +60,7 @@ class UIMessage:
                 self._texts[chunk["id"]]["text"] += chunk["delta"]
             case "text-end":
                 self._texts.pop(chunk["id"])["state"] = "done"
-            case "steering-message" | "source-url":
+            case "steering-message" | "source-url" | "file":
                 self._steps[-1].append(chunk)
             case _ if kind.startswith("data-"):
                 if not chunk.get("transient"):

@@ -107,6 +107,7 @@ class RecordedModel:
             usage=step.usage,
             model=step.model.partition(":")[2],
             provider_data=message.provider_data,
+            files=message.files or (),
             hosted_calls=step.hosted_calls,
             citations=step.citations,
             own_finish_reason=step.finish_reason,

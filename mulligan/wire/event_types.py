@@ -309,6 +309,8 @@ class Answered(_StepEvent):
     """The calls that the provider carried out itself, in their order."""
     citations: list[Citation] = optional_field([])
     """The sources that the answer names, in their order."""
+    files: list[Part] = optional_field([])
+    """The images and files that the provider has made; `data` is left out, and `ref` is the digest of the bytes."""
 
 
 class ToolCallRepaired(_CallEvent):

@@ -178,7 +178,9 @@ class RejectedAnswer(BaseModel):
 
 
 def _without_defaults(value: BaseModel) -> dict[str, Any]:
-    return value.model_dump(mode="json", exclude_defaults=True)
+    data = value.model_dump(mode="json", exclude_defaults=True)
+    # The type of a part, by which it is read, is a default too.
+    return data | value.model_dump(mode="json", include={"files"}) if "files" in data else data
 
 
 class ModelAnswer(CheckedResult):

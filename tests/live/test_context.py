@@ -48,7 +48,7 @@ def check_same(context: ModelContext, request: Recorded) -> None:
     if context.instructions:
         assert messages[0] == {"role": "system", "content": context.instructions}
         messages = messages[1:]
-    provider: Any = SimpleNamespace(_data_key="openai-chat")
+    provider: Any = SimpleNamespace(data_key="openai-chat")
     shown = [json.loads(item) for message in context.messages for item in OpenAIChat.encode(provider, message)]
     assert strict_messages(shown, (), own_ids(context.messages, "openai-chat")) == messages
     functions = [each["function"] for each in body.get("tools", [])]

@@ -109,6 +109,7 @@ CHUNKS: dict[str, dict[str, type]] = {
     "tool-output-error": {"toolCallId": TEXT, "errorText": TEXT},
     "tool-output-denied": {"toolCallId": TEXT},
     "source-url": {"sourceId": TEXT, "url": TEXT},
+    "file": {"mediaType": TEXT, "url": TEXT},
     "steering-message": {"id": TEXT, "parts": list},
     "data-mulligan": {"data": OBJECT},
     "data-steering-message": {"data": OBJECT},

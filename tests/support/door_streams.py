@@ -18,6 +18,7 @@ from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHe
 from mulligan.serve.openai_api.response_form import OPEN_RESPONSES, OPENAI, ResponseForm
 from mulligan.serve.openai_api.response_stream import response_frames, response_turn_frames, stored_as_openais
 from mulligan.serve.runs import Runs
+from mulligan.serve.shown_files import ShownFiles
 from mulligan.serve.threads import ThreadTurn
 from mulligan.serve.turn_stream import open_turn
 from tests.support.run_log import LoggedRuns, Reply, RunLog
@@ -117,7 +118,8 @@ async def ai_sdk_whole(log: RunLog, sdk: int = ai_sdk.NEWEST) -> Frames:
 async def _chat(log: RunLog) -> Frames:
     watched = _while_there_are(await runs_of(log).watch(ANYBODY, log.run_id), log)
     head = {"id": log.run_id, "created": 0, "model": log.agent}
-    return await parsed(completion_frames(head, watched, with_usage=True))
+    files = ShownFiles(runs_of(log), ANYBODY, log.run_id)
+    return await parsed(completion_frames(head, watched, files, with_usage=True))
 
 
 def _responses(form: ResponseForm) -> Callable[[RunLog], Any]:

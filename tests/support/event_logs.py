@@ -6,9 +6,11 @@ tests/unit/door_frames/.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 
 from mulligan.serve.turn_stream import WaitingCall
+from tests.support.content_files import PDF, png
 from tests.support.run_log import RunLog, call
 
 FIND_7, FIND_8 = call("c1", "find", '{"order": 7}'), call("c2", "find", '{"order": 8}')
@@ -191,6 +193,32 @@ def citations() -> RunLog:
     ]
     log = RunLog().begin().answer("I look.", FIND_7).start(FIND_7, {"order": 7}).settle(FIND_7, "order 7").ask_model()
     return log.write("Look: ").answer("Look: Otters swim.", citations=cited).end("Look: Otters swim.")
+
+
+@_named
+def made_files() -> RunLog:
+    """An image whose bytes are here beside a call, then one that is only referred to, a PDF, and one that was not kept."""
+    here = {"type": "image", "media_type": "image/png", "data": base64.b64encode(png()).decode()}
+    stored = {
+        "type": "image",
+        "media_type": "image/webp",
+        "ref": f"sha256:{'0' * 64}",
+        "size": 48_213,
+        "name": "a.webp",
+    }
+    pdf = {"type": "file", "media_type": "application/pdf", "data": base64.b64encode(PDF).decode(), "name": "a.pdf"}
+    lost = {
+        "type": "text",
+        "text": "A file that the provider has made (image/png) is not kept: its bytes are no base64.",
+    }
+    log = RunLog().begin().answer("I draw.", FIND_7, files=[here]).start(FIND_7, {"order": 7}).settle(FIND_7, "order 7")
+    return log.ask_model().write("Here ").answer("Here it is.", files=[stored, pdf, lost]).end("Here it is.")
+
+
+@_named
+def only_an_image() -> RunLog:
+    here = {"type": "image", "media_type": "image/png", "data": base64.b64encode(png()).decode()}
+    return RunLog().begin().answer("", files=[here]).end("")
 
 
 def _writing() -> RunLog:

@@ -10,7 +10,7 @@ import pytest
 
 from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
 from mulligan.activities.models.anthropic.anthropic import Anthropic
-from mulligan.activities.models.fit_content import fit_content
+from mulligan.activities.models.fit_content import encoded
 from mulligan.activities.models.google._google_client import GoogleClient
 from mulligan.activities.models.google.google import Google
 from mulligan.activities.models.openai._openai_client import OpenAIClient
@@ -70,7 +70,7 @@ class Bench:
                 output=more.pop("output", None),
                 provider_tools=more.pop("hosted", []),
             ),
-            items=[item for message in messages for item in provider.encode(fit_content(message, provider))],
+            items=[item for message in messages for item in encoded(message, provider)],
             messages=messages,
             **more,
         )

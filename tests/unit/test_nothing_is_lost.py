@@ -5,6 +5,7 @@ A test goes through all kinds of an API: its package, which has them, is importe
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from mulligan.activities.models.openai._responses_assembler import ResponsesAsse
 from mulligan.activities.models.protocol import Reply
 from mulligan.values import AssistantMessage
 from mulligan.wire.shorten import json_size
+from tests.support.content_files import png
 from tests.support.google_api import signature_of
 from tests.support.provider_fixtures import GO, Bench, completion, result
 from tests.support.sdk_examples import example, members
@@ -43,6 +45,7 @@ def message_of(reply: Reply, data: dict[str, Any] | None = None) -> AssistantMes
         text=reply.text,
         tool_calls=list(reply.calls),
         provider_data=data or fit_provider_data(reply.provider_data, PROVIDER_BYTES),
+        files=list(reply.files) or None,
     )
 
 
@@ -82,6 +85,8 @@ def item_of(kind: str) -> dict[str, Any]:
     item: dict[str, Any] = example(items_of_responses()[kind])
     if kind == "message":
         item["id"] = "msg_2"
+    if kind == "image_generation_call":
+        item["result"] = base64.b64encode(png()).decode()
     return {**item, "name": "search", "arguments": "{}"} if kind == "function_call" else item
 
 

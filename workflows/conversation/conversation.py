@@ -360,6 +360,7 @@ class Conversation:
             shared=self.first_step + index < self.shared_steps,
             hosted_calls=record.hosted_calls,
             citations=record.citations,
+            files=shown_content(answer.files),
             finish_reason=record.finish_reason,
             adapted=list(record.adapted),
         )

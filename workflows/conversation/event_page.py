@@ -114,7 +114,7 @@ class _EventBuilder:
         match entry.type:
             case "answered":
                 calls = [ToolCall(id=c.id, name=c.name, arguments=c.raw_arguments) for c in step.tool_calls]
-                hosted = {"hosted_calls": step.hosted_calls, "citations": step.citations}
+                hosted = {"hosted_calls": step.hosted_calls, "citations": step.citations, "files": step.files}
                 return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage, **hosted}
             case "answer_rejected":
                 return {"step": step.step, "error": step.error}

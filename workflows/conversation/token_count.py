@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from mulligan.content import Part, media_of
-from mulligan.values import AssistantMessage, Message
+from mulligan.content import media_of
+from mulligan.values import AssistantMessage, parts_of
 from mulligan.workflows.conversation.conversation import Conversation
 
 BYTES_PER_TOKEN = 4
@@ -29,7 +27,7 @@ def tokens(conversation: Conversation) -> int:
 
 def size_of(conversation: Conversation, start: int, end: int) -> int:
     """Bytes of JSON of messages; images and files count as the bytes that their tokens stand for."""
-    count = sum(len(media_of(_content(message))) for message in conversation.messages[start:end])
+    count = sum(len(media_of(parts_of(message))) for message in conversation.messages[start:end])
     return conversation.size(start, end) + count * CONTENT_TOKENS * BYTES_PER_TOKEN
 
 
@@ -38,7 +36,3 @@ def step_starts(conversation: Conversation) -> list[int]:
     if conversation.steps:
         return [record.at for record in conversation.steps]
     return [index for index, message in enumerate(conversation.messages) if isinstance(message, AssistantMessage)]
-
-
-def _content(message: Message) -> Sequence[Part] | None:
-    return None if isinstance(message, AssistantMessage) else message.content

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
+from mulligan.activities.models._hosted_work import ID_CHARS, LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._made_files import MadeFiles
+from mulligan.schema.cut_text import beginning
 from mulligan.values import Citation
 
 CONTAINER = "mulligan:container"
@@ -18,7 +20,7 @@ _WRITTEN = ("text", "thinking", "redacted_thinking", "tool_use")
 """The types of blocks that the model writes."""
 _NOT_SENDABLE = ("tool_use", "tool_result", LEFT_OUT, CONTAINER)
 """Blocks that are sent in another way, or that no answer has: a client may have written what is in `provider_data`."""
-_FOUND_FIELDS = ("title", "url", "text", "data", "stdout", "stderr", "content", "tool_name", "error_code")
+_FOUND_FIELDS = ("title", "url", "text", "data", "stdout", "stderr", "content", "tool_name", "error_code", "file_id")
 
 
 def is_plain_text(block: Mapping[str, Any]) -> bool:
@@ -88,6 +90,20 @@ def hosted_work(layout: Any) -> Iterator[HostedWork]:
             status=_status(result),
             found="\n".join(texts_in((result or {}).get("content"), _FOUND_FIELDS)),
         )
+
+
+def files_of(blocks: Sequence[Mapping[str, Any]]) -> MadeFiles:
+    """The files that executed code has written. They are at the provider: an answer has their ids alone."""
+    files = MadeFiles()
+    for block in blocks:
+        content = block.get("content")
+        for each in objects(content.get("content")) if isinstance(content, dict) else []:
+            if as_text(each.get("type")).endswith("code_execution_output") and each.get("file_id"):
+                file_id = beginning(as_text(each["file_id"]), ID_CHARS)
+                files.note(
+                    f"The provider has the file {file_id}, which its code has written; its Files API returns it."
+                )
+    return files
 
 
 def _status(result: Mapping[str, Any] | None) -> str:

@@ -33,6 +33,7 @@ from mulligan.activities.models.anthropic._anthropic_blocks import (
     citations_of,
     container_of,
     continues_text,
+    files_of,
     hosted_work,
     is_plain_text,
     more_of_call,
@@ -99,7 +100,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
 
     def __init__(self, client: AnthropicClient | None = None) -> None:
         self._client = client or AnthropicClient()
-        self._data_key = self._client.data_key(DATA_KEY)
+        self.data_key = self._client.data_key(DATA_KEY)
         self._max_tokens: dict[str, int] = {}
         """The largest `max_tokens` of models that named it."""
         self._without_format: set[tuple[str, str]] = set()
@@ -108,7 +109,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as a turn of the Messages API, as JSON."""
-        return list(encode(message, self._data_key))
+        return list(encode(message, self.data_key))
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether a part is an image of a common format, or a PDF."""
@@ -156,7 +157,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
         if _refusals.ANTHROPIC_SAMPLING.search(message) and self._adapted.learn(model, [NO_SAMPLING]):
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
         if _refusals.IDS.search(message) and self._adapted.learn(model, [LEGAL_IDS]):
-            return bool(own_ids(request.messages, self._data_key))
+            return bool(own_ids(request.messages, self.data_key))
         if self._defers(request) and _refusals.DEFERRED_TOOLS.search(message):
             return self._adapted.learn(model, [NO_DEFERRED])
         if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
@@ -171,7 +172,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
         items = with_references(request, self.encode) if self._defers(request) else request.items
         if LEGAL_IDS not in self._adapted.of(request.model):
-            items = with_own_ids(items, own_ids(request.messages, self._data_key))
+            items = with_own_ids(items, own_ids(request.messages, self.data_key))
         turns = merge(items, with_thinking=with_thinking)
         mark_for_cache(turns)
         body = self._body(request, turns)
@@ -191,7 +192,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
         if pauses and error_in(answer) is None:
             answer = {**answer, "content": blocks}
         try:
-            reply = _reply(answer, self._data_key, self._client.key_variable)
+            reply = _reply(answer, self.data_key, self._client.key_variable)
         except (Unavailable, ModelRequestError):
             count_failed(answer, request.written)
             raise
@@ -257,7 +258,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
             return None
         for message in reversed(request.messages):
             data = message.provider_data if isinstance(message, AssistantMessage) else None
-            if data and (named := container_of(data.get(self._data_key))):
+            if data and (named := container_of(data.get(self.data_key))):
                 return named[0] if _is_ahead(named[1]) else None
         return None
 
@@ -364,6 +365,7 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
         provider_data={data_key: layout} if layout else None,
         ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(blocks)),
+        files=files_of(blocks).parts,
         citations=citations,
         reason=as_text(details.get("category")),
         own_finish_reason=unknown_reason(reason, (*_ENDED, *_CUT_OFF)),

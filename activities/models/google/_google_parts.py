@@ -7,6 +7,7 @@ from typing import Any
 
 from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.values import Citation
 
 PART, CANDIDATE = "part", "candidate"
@@ -25,6 +26,15 @@ def more_of_part(part: Mapping[str, Any]) -> dict[str, Any]:
     call = part.get("functionCall")
     of_call = {name: value for name, value in call.items() if name not in _OF_CALL} if isinstance(call, dict) else {}
     return {**more, "functionCall": of_call} if of_call else more
+
+
+def place_without_bytes(part: dict[str, Any], files: MadeFiles) -> dict[str, Any]:
+    """The place of a part that Mulligan does not interpret, with a mark for the file in it, which becomes one of `files`."""
+    data = part.get("inlineData")
+    if not isinstance(data, dict) or not data.get("data"):
+        return {"type": PART, "part": part}
+    mark = files.take(data["data"], data.get("mimeType"), as_text(data.get("displayName")) or None)
+    return {"type": PART, "part": {**part, "inlineData": {**data, "data": mark}}} if mark else files.left_out()
 
 
 def sent_part(place: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._hosted_work import LEFT_OUT, hosted_calls
 from mulligan.activities.models._json_fields import as_text, finish_reason, to_json, unknown_reason
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
@@ -23,11 +24,11 @@ from mulligan.activities.models.google._google_assembler import GoogleAssembler,
 from mulligan.activities.models.google._google_client import GoogleClient
 from mulligan.activities.models.google._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models.google._google_parts import (
-    PART,
     candidate_place,
     citations_of,
     hosted_work,
     more_of_part,
+    place_without_bytes,
 )
 from mulligan.activities.models.google._google_schema import google_schema
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
@@ -81,13 +82,13 @@ class Google(SdkProvider[GoogleClient]):
 
     def __init__(self, client: GoogleClient | None = None) -> None:
         self._client = client or GoogleClient()
-        self._data_key = self._client.data_key(DATA_KEY)
+        self.data_key = self._client.data_key(DATA_KEY)
         self._without_format: set[tuple[str, str, bool]] = set()
         """The formats, with their models and whether there were tools, that were refused."""
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as a content of Gemini's API, as JSON."""
-        return list(encode(message, self._data_key))
+        return list(encode(message, self.data_key))
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether a part is an image, a recording or a PDF given by its bytes: not all models fetch URLs."""
@@ -136,7 +137,7 @@ class Google(SdkProvider[GoogleClient]):
             new_assembler=partial(GoogleAssembler, request.on_text, request.written) if request.on_text else None,
             on_call=request.on_call,
         )
-        read = partial(_reply, request=request, data_key=self._data_key, key_variable=self._client.key_variable)
+        read = partial(_reply, request=request, data_key=self.data_key, key_variable=self._client.key_variable)
         return await self._ask(http_request, request.written, read)
 
     async def _path(self, model: str) -> str:
@@ -249,6 +250,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
         provider_data=data,
         hosted_calls=hosted_calls(hosted_work(layout)),
         citations=citations_of(candidate, read.texts, read.places),
+        files=read.files.parts,
         reason=as_text(block_reason or (reason if reason in BLOCKED else "")),
         own_finish_reason=unknown_reason(reason, _KNOWN),
     )
@@ -258,13 +260,14 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
 class _Parts:
     """The texts and the calls of an answer, and the places of all of its parts.
 
-    `places`: which of the texts each part is, by the part's number.
+    `places`: which of the texts each part is, by the part's number. `files`: what the model has made.
     """
 
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     layout: list[dict[str, Any]] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
+    files: MadeFiles = field(default_factory=MadeFiles)
 
     def layout_to_send(self) -> list[Any]:
         """The places, where any of them has something to be sent back: a signature, or what Mulligan does not interpret."""
@@ -272,7 +275,8 @@ class _Parts:
             return []
         if len(self.texts) > 1:
             return self.layout
-        return [{n: v for n, v in place.items() if n != "text" or place["type"] == "thought"} for place in self.layout]
+        keeps_text = ("thought", LEFT_OUT)
+        return [{n: v for n, v in place.items() if n != "text" or place["type"] in keeps_text} for place in self.layout]
 
 
 def _read_parts(parts: list[dict[str, Any]], request: Request, *, is_cut_off: bool) -> _Parts:
@@ -280,6 +284,8 @@ def _read_parts(parts: list[dict[str, Any]], request: Request, *, is_cut_off: bo
     for number, part in enumerate(parts):
         signed = {"signature": part["thoughtSignature"]} if isinstance(part.get("thoughtSignature"), str) else {}
         called, text, more = part.get("functionCall"), as_text(part.get("text")), more_of_part(part)
+        if part.get("thought"):
+            more.pop("inlineData", None)  # a draft of an image
         marked = {**signed, **({"more": more} if more else {})}
         if isinstance(called, dict):
             arguments = called.get("args")
@@ -293,7 +299,7 @@ def _read_parts(parts: list[dict[str, Any]], request: Request, *, is_cut_off: bo
             if marked:
                 read.layout.append({"type": "thought", "text": text, **marked})
         elif more and "text" not in part:
-            read.layout.append({"type": PART, "part": part})
+            read.layout.append(place_without_bytes(part, read.files))
         elif text or signed:
             read.places[number] = len(read.texts)
             read.texts.append(text)

@@ -12,9 +12,12 @@ from typing import Any
 
 from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation
 from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.values import Citation
 
 NOT_HERE = "This call cannot be carried out here."
+IMAGES = "images"
+"""The field of OpenRouter and others for the images of an answer."""
 CALLS, CONTENT = "tool_calls", "content"
 """The keys in `provider_data` for what is kept of the calls, in their order, and for content that is not text alone."""
 _OF_MESSAGE = frozenset({"role", CONTENT, "refusal", CALLS, "function_call"})
@@ -39,6 +42,35 @@ def kept_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = message.get(CALLS)
     places = [_place(call) for call in calls] if isinstance(calls, list) else []
     return {**fields, CALLS: places} if any(places) else fields
+
+
+def without_bytes(message: Mapping[str, Any], files: MadeFiles) -> dict[str, Any]:
+    """A message with marks in the places of images and of audio, which become `files`.
+
+    Of audio nothing but its id goes back to the API.
+    """
+    message, audio = dict(message), message.get("audio")
+    for name in (IMAGES, CONTENT):
+        if isinstance(parts := message.get(name), list):
+            given = [_part_without_bytes(part, files) for part in parts]
+            message[name] = [part for part in given if name == CONTENT or part.get("type") != "text"]
+    if isinstance(audio, dict) and audio.get("data"):
+        files.take(audio["data"])
+        message["audio"] = {name: value for name, value in audio.items() if name != "data"}
+    return message
+
+
+def _part_without_bytes(part: Any, files: MadeFiles) -> Any:
+    match part:
+        case {"image_url": {"url": str(url)}}:
+            mark = files.take_url(url, "image/png")
+            named = {**part, "image_url": {**part["image_url"], "url": mark}}
+        case {"type": "image_url", "image_url": str(url)}:
+            mark = files.take_url(url, "image/png")
+            named = {**part, "image_url": mark}
+        case _:
+            return part if isinstance(part, dict) else {"type": "text", "text": as_text(part)}
+    return named if mark else {"type": "text", "text": f"[{files.newest}]"}
 
 
 def _is_empty(value: object) -> bool:
@@ -124,6 +156,9 @@ def _without(item: str, names: set[str]) -> str:
     answer = json.loads(item)
     if not names & answer.keys():
         return item
+    if IMAGES in names and isinstance(images := answer.get(IMAGES), list):
+        said = f"[Images made in this answer ({len(images)}): this model's endpoint does not take them here]"
+        answer[CONTENT] = "\n\n".join(filter(None, (as_text(answer.get(CONTENT)), said)))
     if "audio" in names and answer.get(CONTENT) is None and not answer.get(CALLS):
         answer[CONTENT] = ""
     return to_json({name: value for name, value in answer.items() if name not in names})
@@ -165,14 +200,13 @@ def join_deltas(joined: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, A
     for name, value in delta.items():
         before = joined.get(name)
         if name in ("index", "type", "id", "format") or before is None:
-            join = _join_thoughts if name == THINKING_BLOCKS else _join_list
-            joined[name] = join([], value) if isinstance(value, list) else value
+            joined[name] = _JOINS.get(name, _join_list)([], value) if isinstance(value, list) else value
         elif isinstance(before, str) and isinstance(value, str):
             joined[name] = before + value
         elif isinstance(before, dict) and isinstance(value, dict):
             joined[name] = join_deltas(dict(before), value)
         elif isinstance(before, list) and isinstance(value, list):
-            joined[name] = (_join_thoughts if name == THINKING_BLOCKS else _join_list)(before, value)
+            joined[name] = _JOINS.get(name, _join_list)(before, value)
         elif _is_number(before) and _is_number(value):
             joined[name] = before + value
         elif value is not None:
@@ -200,6 +234,22 @@ def _join_thoughts(joined: list[Any], delta: list[Any]) -> list[Any]:
         else:
             joined.append(piece)
     return joined
+
+
+def _join_images(joined: list[Any], delta: list[Any]) -> list[Any]:
+    """Images come whole, each with the same index in some streams, and once more at the end of others."""
+    return [*joined, *(image for image in delta if not _is_same_image(image, joined))]
+
+
+def _is_same_image(image: Any, known: list[Any]) -> bool:
+    def url(each: Any) -> Any:
+        return each.get("image_url") if isinstance(each, dict) else each
+
+    return any(url(each) == url(image) for each in known)
+
+
+_JOINS = {THINKING_BLOCKS: _join_thoughts, IMAGES: _join_images}
+"""How the entries of a list are joined, where that is not by their index."""
 
 
 def _is_thought(block: Any) -> bool:

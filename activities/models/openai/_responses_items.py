@@ -11,6 +11,7 @@ from typing import Any
 
 from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.values import Citation
 
 NOT_HERE = "This call cannot be carried out here."
@@ -61,6 +62,26 @@ def _has_more(value: Mapping[str, Any], known: frozenset[str]) -> bool:
 def more_of_call(item: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a function call that Mulligan does not interpret."""
     return {name: value for name, value in item.items() if name not in _OF_CALL and value is not None}
+
+
+def without_bytes(item: dict[str, Any], files: MadeFiles) -> dict[str, Any]:
+    """An item with marks in the places of images that a hosted tool has made, which become `files`."""
+    match item:
+        case {"type": "image_generation_call", "result": str(data)} if data:
+            mark = files.take(data, f"image/{as_text(item.get('output_format')) or 'png'}")
+            return {**item, "result": mark} if mark else files.left_out()
+        case {"type": "code_interpreter_call", "outputs": list(outputs)}:
+            return {**item, "outputs": [_without_bytes(output, files) for output in outputs]}
+    return item
+
+
+def _without_bytes(output: Any, files: MadeFiles) -> Any:
+    """An output of executed code."""
+    match output:
+        case {"type": "image", "url": str(url)}:
+            mark = files.take_url(url, "image/png")
+            return {**output, "url": mark} if mark else {"type": "logs", "logs": files.newest}
+    return output
 
 
 def sent_items(place: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

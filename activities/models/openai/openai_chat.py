@@ -16,6 +16,7 @@ from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json, unknown_reason
 from mulligan.activities.models._legal_calls import NO_RESULT, legal_arguments, legal_id, legal_name, said
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
@@ -31,6 +32,7 @@ from mulligan.activities.models.openai._chat_fields import (
     is_custom,
     kept_fields,
     with_kept_fields,
+    without_bytes,
     without_fields,
 )
 from mulligan.activities.models.openai._openai_batches import OpenAIBatches
@@ -91,7 +93,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
-        self._data_key = self._client.data_key(DATA_KEY)
+        self.data_key = self._client.data_key(DATA_KEY)
         self._adapted = Adapted()
         self._refused_content = RefusedContent(self._adapted)
         self._labels = self._client.accepted_labels(self._adapted)
@@ -110,7 +112,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             case ToolMessage():
                 return [to_json(item) for item in _tool_items(message)]
             case AssistantMessage():
-                return [to_json(item) for item in _assistant_items(message, self._data_key)]
+                return [to_json(item) for item in _assistant_items(message, self.data_key)]
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether a part is an image of a common format, WAV or MP3, or a PDF; the latter three by their bytes only."""
@@ -177,7 +179,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         Raises:
             ModelRequestError, Unavailable: as for `complete`.
         """
-        return _reply(response, self._data_key, self._client.key_variable)
+        return _reply(response, self.data_key, self._client.key_variable)
 
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
         while True:
@@ -241,7 +243,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             items = without_fields(items, left_out)
         if instructions := request.definition.instructions:
             items = [to_json({"role": "system", "content": instructions}), *items]
-        ids = {} if words & {"short_ids", LEGAL_IDS} else own_ids(request.messages, self._data_key)
+        ids = {} if words & {"short_ids", LEGAL_IDS} else own_ids(request.messages, self.data_key)
         write_call = None if with_tools else request.call_as_text
         if not (ids or write_call or words & RULES.keys()):
             return items
@@ -335,7 +337,8 @@ def _reply(
     assert isinstance(choice, dict)
     assert isinstance(message, dict)
     text, refusal = content_text(message.get("content")), as_text(message.get("refusal"))
-    audio = message.get("audio")
+    files, audio = MadeFiles(), message.get("audio")
+    message = without_bytes(message, files)
     text = text or refusal or (as_text(audio.get("transcript")) if isinstance(audio, dict) else "")
     calls, kept = _calls(message), kept_fields(message)
     data: dict[str, JsonValue] | None = {data_key: kept} if kept else None
@@ -352,6 +355,7 @@ def _reply(
         ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(kept)),
         citations=citations_of(message, text),
+        files=files.parts,
         own_finish_reason=unknown_reason(said, (*_ENDED, *_CUT_OFF, *_FILTERED)),
     )
 

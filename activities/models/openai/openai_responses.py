@@ -17,6 +17,7 @@ from mulligan.activities.models._deferred_tools import deferred_tools, search_to
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json, token_count
 from mulligan.activities.models._legal_calls import NO_RESULT, NO_TEXT, legal_arguments, legal_id, legal_name, said
+from mulligan.activities.models._made_files import MadeFiles
 from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
@@ -34,6 +35,7 @@ from mulligan.activities.models.openai._responses_items import (
     is_plain_message,
     more_of_call,
     sent_items,
+    without_bytes,
 )
 from mulligan.activities.models.own_ids import LEGAL_IDS, own_ids, with_own_ids
 from mulligan.activities.models.protocol import (
@@ -79,7 +81,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
-        self._data_key = self._client.data_key(DATA_KEY)
+        self.data_key = self._client.data_key(DATA_KEY)
         self._not_streamed_in_background: set[str] = set()
         self._adapted = Adapted()
         self._refused_content = RefusedContent(self._adapted)
@@ -97,7 +99,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as input items, as JSON: an assistant's message may be several."""
-        return [to_json(item) for item in _items(message, self._data_key)]
+        return [to_json(item) for item in _items(message, self.data_key)]
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether a part is an image of a common format, or a PDF."""
@@ -229,7 +231,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             ModelRequestError: it has failed, and would fail again.
             Unavailable: it has failed, or was cancelled.
         """
-        return replace(_reply(response, self._data_key, self._client.key_variable), ids_key=self._data_key)
+        return replace(_reply(response, self.data_key, self._client.key_variable), ids_key=self.data_key)
 
     async def _send_without_what_is_refused(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         """Send a request, with reasoning or without as the second argument of `send` says.
@@ -293,7 +295,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         if request.unseen is not None:
             items = with_searches(items, request.unseen, _tool)
         if LEGAL_IDS not in self._adapted.of(request.model):
-            items = with_own_ids(items, own_ids(request.messages, self._data_key))
+            items = with_own_ids(items, own_ids(request.messages, self.data_key))
         return HttpRequest(
             path="/responses",
             body=_body(request, self._labels.of(request.model), reasoning=reasoning),
@@ -460,8 +462,9 @@ def _reply(
     calls: list[ToolCall] = []
     layout: list[Any] = []
     contents: list[tuple[int, Any]] = []
-    is_refused = False
-    for item in _objects(output):
+    is_refused, files = False, MadeFiles()
+    output = [without_bytes(item, files) for item in _objects(output)]
+    for item in output:
         match item:
             case {"type": "reasoning"}:
                 layout += _reasoning_items(item)
@@ -471,11 +474,7 @@ def _reply(
                 if text:
                     contents.append((sum(map(len, texts)) + 2 * len(texts), content))
                     texts.append(text)
-                if not is_plain_message(item):
-                    layout.append(item)
-                elif text:
-                    phase = {"phase": item["phase"]} if item.get("phase") else {}
-                    layout.append({"type": "message", **phase, "text": text})
+                layout += _places_of_message(item, text)
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
@@ -498,7 +497,15 @@ def _reply(
         provider_data={data_key: layout} if layout else None,
         hosted_calls=hosted_calls(hosted_work(output)),
         citations=[each for start, content in contents for each in citations_in(content, start, len(text))],
+        files=files.parts,
     )
+
+
+def _places_of_message(item: dict[str, Any], text: str) -> list[dict[str, Any]]:
+    if not is_plain_message(item):
+        return [item]
+    phase = {"phase": item["phase"]} if item.get("phase") else {}
+    return [{"type": "message", **phase, "text": text}] if text else []
 
 
 def _reasoning_items(item: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +12,20 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
+from mulligan.content import Part
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import DONE, Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
-from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
+from mulligan.serve.openai_api.chat_text import (
+    ChatText,
+    chat_usage_json,
+    finish_reason,
+    images_in,
+    lines_of,
+    output_text,
+)
 from mulligan.serve.openai_api.input_items import chat_messages, run_input_json, split_instructions
 from mulligan.serve.openai_api.openai_errors import error_json
 from mulligan.serve.openai_api.request_fields import (
@@ -36,6 +44,7 @@ from mulligan.serve.openai_api.url_citations import chat_citations
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
+from mulligan.serve.shown_files import ShownFiles
 from mulligan.serve.shown_json import shown_json
 from mulligan.serve.turn_stream import waits_for_person
 from mulligan.wire.event_types import Answered, RunEnded
@@ -84,7 +93,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         head["metadata"] = {IGNORED: names}
     if parsed.streams:
         watched = await runs.watch(caller, run_id)
-        frames = completion_frames(head, watched, with_usage=parsed.with_usage)
+        files = ShownFiles(runs, caller, run_id)
+        frames = completion_frames(head, watched, files, with_usage=parsed.with_usage)
         return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
     try:
         return JSONResponse(completion_json(head, *await _end(request, runs, caller, run_id)))
@@ -93,9 +103,12 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
             stop()
 
 
-async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> tuple[RunEnded, Answered | None]:
-    """The end of a run, which a request without a stream waits for, and the model's last answer."""
-    answered = None
+async def _end(
+    request: Request, runs: Runs, caller: Caller, run_id: str
+) -> tuple[RunEnded, Answered | None, list[Part]]:
+    """The end of a run, which a request without a stream waits for, the model's last answer, and the files of all."""
+    answered, shown = None, ShownFiles(runs, caller, run_id)
+    files: list[Part] = []
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
     async for each in follow_while_connected(request, await runs.watch(caller, run_id)):
         event = each.event
@@ -105,8 +118,9 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> tup
             )
         if event.type == "answered":
             answered = event
+            files += await shown.of(event)
         if event.type == "run_ended":
-            return _with_result(event, run_id), answered
+            return _with_result(event, run_id), answered, files
     raise Problem(
         422, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
     )
@@ -124,17 +138,21 @@ def _with_result(end: RunEnded, run_id: str) -> RunEnded:
     return end
 
 
-def completion_json(head: dict[str, Any], end: RunEnded, answered: Answered | None) -> dict[str, Any]:
-    """The completion of a run that has a result. `answered`: the model's last answer."""
+def completion_json(
+    head: dict[str, Any], end: RunEnded, answered: Answered | None, files: Sequence[Part] = ()
+) -> dict[str, Any]:
+    """The completion of a run that has a result. `answered`: the model's last answer. `files`: what it has made in all."""
     text = output_text(end)
     annotations = chat_citations(answered.citations, text) if answered and answered.text == text else []
-    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": annotations}
+    said = f"{text}{lines_of(files, end)}"
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None, "annotations": annotations}
+    message |= {"images": images} if (images := images_in(files)) else {}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(end)}
     return {**head, "object": "chat.completion", "choices": [choice], "usage": chat_usage_json(end)}
 
 
 async def completion_frames(
-    head: dict[str, Any], watched: AsyncIterator[Any] | None, *, with_usage: bool
+    head: dict[str, Any], watched: AsyncIterator[Any] | None, shown: ShownFiles, *, with_usage: bool
 ) -> AsyncIterator[bytes]:
     """The chunks of a run to its end; the last one is the error if it has failed."""
     chat, more = ChatText(head["id"]), {"usage": None} if with_usage else {}
@@ -146,18 +164,24 @@ async def completion_frames(
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     assert watched is not None
     sent = 0
+    files: list[Part] = []
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:
             async for each in events:
                 for piece in chat.pieces(each.event):
                     sent += len(piece)
                     yield chunk({"content": piece})
+                files += (new := await shown.of(each.event))
+                if images := images_in(new, len(files) - len(new)):
+                    yield chunk({"images": images})
                 if chat.view.end is None:
                     continue
                 end = _with_result(chat.view.end, head["id"])
                 last = chat.view.last_text
                 if last == output_text(end) and (annotations := chat_citations(chat.citations, last, sent - len(last))):
                     yield chunk({"annotations": annotations})
+                if lines := lines_of(files, end):
+                    yield chunk({"content": lines})
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)

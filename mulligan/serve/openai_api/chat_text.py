@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from mulligan.content import Image, Part, described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.values import Citation
@@ -82,6 +83,19 @@ def output_text(end: RunEnded) -> str:
     if output is None or isinstance(output, str):
         return output or ""
     return json.dumps(output, ensure_ascii=False)
+
+
+def images_in(files: Sequence[Part], first: int = 0) -> list[dict[str, Any]]:
+    """The images whose bytes or address are here, as OpenRouter has them. `first`: the number of the first one."""
+    urls = [part.url or part.data_url for part in files if isinstance(part, Image) and part.ref is None]
+    return [{"type": "image_url", "index": first + n, "image_url": {"url": url}} for n, url in enumerate(urls)]
+
+
+def lines_of(files: Sequence[Part], end: RunEnded) -> str:
+    """Lines on the files that are no images here, for the end of an output that is a text."""
+    lines = [described([part]) for part in files if not isinstance(part, Image) or part.ref is not None]
+    is_text = isinstance(end.result.output, str) if end.result else False
+    return "".join(f"\n\n{line}" for line in lines) if is_text else ""
 
 
 def finish_reason(end: RunEnded) -> str:

@@ -29,6 +29,7 @@ _MEDIA_PARTS = {
     "input_file": "file",
 }
 _IGNORED = {"reasoning", "mcp_approval_request", "mcp_approval_response", "mcp_list_tools", "compaction"}
+_IGNORED |= {"image_generation_call", "mulligan:image"}
 """Items of an earlier response that a client sends back, and that say nothing to another run."""
 Json = dict[str, Any]
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX = "mcpr_", "mcp_", "fc_", "msg_"
+APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX, IMAGE_PREFIX = "mcpr_", "mcp_", "fc_", "msg_", "ig_"
 CONVERSATION_PREFIX = "item_"
 """Of the items of a conversation, whose ids name the conversation: they stay the same from turn to turn."""
 REFERENCE = "item_reference"
-_PREFIXES = (APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX)
+_PREFIXES = (APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX, IMAGE_PREFIX)
 
 
 def item_id(prefix: str, name: str, run_id: str) -> str:

@@ -12,11 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.client.event_position import START, Position
+from mulligan.content import Image, shown_content
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView, WrittenCallView
 from mulligan.serve.openai_api import sequence
-from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
+from mulligan.serve.openai_api.item_ids import (
+    APPROVAL_PREFIX,
+    CALL_PREFIX,
+    IMAGE_PREFIX,
+    MESSAGE_PREFIX,
+    QUESTION_PREFIX,
+    item_id,
+)
 from mulligan.serve.openai_api.response_form import OPENAI, ResponseForm
 from mulligan.serve.openai_api.url_citations import url_citations
 from mulligan.serve.turn_stream import VOID_CALL, WaitingCall
@@ -99,6 +107,8 @@ class ResponseEvents:
         self._below: dict[str, Json] = {}
         """The items that ask for sub-agents, by the id of the call."""
         self._slot_below = sequence.FIRST_SLOT_BELOW
+        self._files: list[Json] = []
+        """The files that the model has made, and what was not kept of them."""
 
     @property
     def end(self) -> RunEnded | None:
@@ -112,7 +122,7 @@ class ResponseEvents:
 
     def finished_items(self) -> frozenset[str]:
         """The ids of the messages and calls that the Response has now, without those that have not ended."""
-        results = {"message", self.form.call}
+        results = {"message", self.form.call, self.form.image}
         finished = (item for item in self._items if item["type"] in results and item["status"] != "in_progress")
         return frozenset(item["id"] for item in finished)
 
@@ -164,15 +174,25 @@ class ResponseEvents:
                 yield from self._open(change)
             case changes.TextExtended():
                 yield self._text_event("delta", sequence.DELTA, change.seen, delta=change.text)
-            case changes.TextClosed():
-                slot = sequence.CLOSE_VOID if change.is_void else sequence.CLOSE_TEXT
-                phase = "commentary" if change.step.calls else "final_answer"
-                citations = [] if change.is_void else change.step.citations
-                yield from self._close(change.text, slot, phase, citations, is_void=change.is_void)
+            case changes.TextClosed(step, text, is_void):
+                slot = sequence.CLOSE_VOID if is_void else sequence.CLOSE_TEXT
+                phase = "commentary" if step.calls else "final_answer"
+                yield from self._close(text, slot, phase, [] if is_void else step.citations, is_void=is_void)
+            case changes.StepAnswered(step):
+                yield from self._images(step)
             case changes.InputOpened() | changes.InputExtended() | changes.InputVoid() if change.call.is_announced:
                 yield from self._of_written(change)
             case changes.CallAnnounced(call, written) if written in self._written:
                 self._announced[call] = self._written.pop(written)
+            case changes.Noted(AnswerRejected(), step):
+                self._leave_out_answer_of(step)
+            case changes.Ended():
+                yield from self._ended(change.end)
+            case _:
+                yield from self._of_call(change)
+
+    def _of_call(self, change: changes.Change) -> Iterator[Json]:
+        match change:
             case changes.WaitOpened():
                 yield from self._wait(change.call, change.wait.asked)
             case changes.WaitEnded():
@@ -182,10 +202,6 @@ class ResponseEvents:
                 yield from self._arguments(change.call, _text_of(change.call.arguments))
             case changes.CallSettled():
                 yield from self._settled(change.call)
-            case changes.Noted(AnswerRejected(), step):
-                self._leave_out_answer_of(step)
-            case changes.Ended():
-                yield from self._ended(change.end)
 
     def _of_written(self, change: changes.InputChange) -> Iterator[Json]:
         match change:
@@ -240,6 +256,7 @@ class ResponseEvents:
                 "waiting_for": list(self._waiting.values()),
                 "trace_id": end.trace_id if end else None,
                 "cost": end.cost if end else None,
+                **({"files": self._files} if self._files else {}),
             },
         }
 
@@ -277,11 +294,20 @@ class ResponseEvents:
         if not is_void:
             self._items.append(item)
 
+    def _images(self, step: StepView) -> Iterator[Json]:
+        """The images that the model has made. Other files are named by the Response: OpenAI has no item for them."""
+        images = [part for part in step.files if isinstance(part, Image)]
+        for number, image in enumerate(images[: sequence.MOST_FILES]):
+            item = self.form.image_item(item_id(IMAGE_PREFIX, f"{step.number}_{number + 1}", self._head.id), image)
+            self._items.append(item)
+            yield from self._added_and_done(item, sequence.FIRST_FILE + 2 * number)
+        self._files += [part.model_dump(mode="json") for part in shown_content(step.files)]
+
     def _leave_out_answer_of(self, step: StepView | None) -> None:
         """Take a rejected answer out of the output: what clients parse as the answer has one text, the accepted one."""
-        last = self._items[-1] if self._items else {}
-        if step is not None and not step.calls and last.get("phase") == "final_answer":
-            del self._items[-1]
+        texts = [item for item in self._items if item["type"] != self.form.image]
+        if step is not None and not step.calls and texts and texts[-1].get("phase") == "final_answer":
+            self._items.remove(texts[-1])
 
     def _text_event(self, kind: str, slot: int, seen: int, **fields: str) -> Json:
         assert self._message is not None

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from mulligan.content import Image
 from mulligan.serve.openai_api.openai_errors import error_json
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL
 from mulligan.serve.problems import Problem
@@ -30,6 +31,8 @@ class ResponseForm:
     """What the types of its events begin with."""
     approval: str
     """The type of an item that asks for an approval."""
+    image: str
+    """The type of an item that is an image of the model's."""
     is_open: bool = False
     """Whether it is that of Open Responses."""
 
@@ -44,6 +47,12 @@ class ResponseForm:
         """A call of the run that has no result."""
         item = {"id": item_id, "type": self.call, "status": status, **self._label, "name": name}
         return {**item, "arguments": arguments, "output": None, "error": None, "approval_request_id": None}
+
+    def image_item(self, item_id: str, image: Image) -> Json:
+        """An image that the model has made. `result` is null where its bytes are not here."""
+        made = {"result": image.data, "output_format": image.media_type.partition("/")[2]}
+        shown = image.without_data().model_dump(mode="json")
+        return {"id": item_id, "type": self.image, "status": "completed", **made, "mulligan": shown}
 
     def call_error(self, text: str) -> Json:
         """The `error` of a call's item."""
@@ -72,8 +81,10 @@ class ResponseForm:
         return {} if self.is_open else {"server_label": SERVER_LABEL}
 
 
-OPENAI = ResponseForm("mcp_call", "response.mcp_call", "mcp_approval_request")
-OPEN_RESPONSES = ResponseForm("mulligan:tool_call", "mulligan:tool_call", "mulligan:approval_request", is_open=True)
+OPENAI = ResponseForm("mcp_call", "response.mcp_call", "mcp_approval_request", "image_generation_call")
+OPEN_RESPONSES = ResponseForm(
+    "mulligan:tool_call", "mulligan:tool_call", "mulligan:approval_request", "mulligan:image", is_open=True
+)
 OPENAIS_WORD = {
     OPEN_RESPONSES.call: OPENAI.call,
     OPEN_RESPONSES.approval: OPENAI.approval,

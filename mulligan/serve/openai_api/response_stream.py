@@ -14,6 +14,7 @@ from mulligan.serve.openai_api.response_events import ResponseEvents
 from mulligan.serve.openai_api.sequence import read_up_to
 from mulligan.serve.problems import problem_of
 from mulligan.serve.runs import NO_END, Runs
+from mulligan.serve.shown_files import ShownFiles
 from mulligan.serve.turn_stream import WaitingCall, open_turn, waits_for_person
 from mulligan.wire.event_types import SubRunEvent
 
@@ -22,9 +23,9 @@ async def stored_as_openais(
     runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, until: int | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """OpenAI's events of the stored events, of all or up to the offset `until`."""
-    count = 0
+    count, files = 0, ShownFiles(runs, caller, run_id)
     async for each in runs.stored_events(caller, run_id, NO_END if until is None else until + 1):
-        for event in events.translate(each):
+        for event in events.translate(await files.within(each)):
             yield event
         count = getattr(each, "offset", 0) + 1
     if until is not None and count <= until:
@@ -46,7 +47,7 @@ async def response_frames(
         begun = [event for event in begun if event["sequence_number"] > after]
         since = read.token
     watched = None if events.end is not None else await runs.watch(caller, run_id, since)
-    return _frames(begun, watched, events, lambda: runs.pending(caller, run_id))
+    return _frames(begun, watched, events, lambda: runs.pending(caller, run_id), ShownFiles(runs, caller, run_id))
 
 
 async def response_turn_frames(
@@ -60,7 +61,8 @@ async def response_turn_frames(
     turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
     events.leave_out(events.finished_items())
     begun = [*events.begin(), *events.reopened()]
-    return _frames(begun, turn.live(), events, lambda: runs.pending(caller, run_id))
+    files = ShownFiles(runs, caller, run_id)
+    return _frames(begun, turn.live(), events, lambda: runs.pending(caller, run_id), files)
 
 
 async def _frames(
@@ -68,6 +70,7 @@ async def _frames(
     watched: AsyncIterator[WatchedEvent] | None,
     events: ResponseEvents,
     read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
+    files: ShownFiles,
 ) -> AsyncIterator[bytes]:
     """OpenAI's events of what is watched: a run to its end, or a turn to where it waits for people only. The last one is the
     error if the stream cannot go on.
@@ -80,7 +83,7 @@ async def _frames(
         async with aclosing(watched) as stream:  # type: ignore[type-var]
             try:
                 async for each in stream:
-                    sent = list(events.translate(each.event, each.position))
+                    sent = list(events.translate(await files.within(each.event), each.position))
                     if isinstance(each.event, SubRunEvent) and waits_for_person(each.event):
                         sent += events.ask_below(await read_pending())
                     for event in sent:

@@ -21,7 +21,9 @@ FIRST_SLOT_BELOW = _SLOTS // 2
 VOID_CALL, CLOSE_VOID, OPEN_TEXT, DELTA, CLOSE_TEXT = 0, 256, 259, 261, 262
 """The slots of what comes when a model writes or has answered, in its order: void calls end (two slots each), a void text
 ends (three), a text begins (two), is extended, and ends (three)."""
-REST_OF_CALL = 300
+FIRST_FILE, MOST_FILES = 265, 50
+"""The slots of the items of images that the answer has, two each."""
+REST_OF_CALL = 400
 """The slot of what is missing of a call's arguments, with the call's number in the answer added."""
 _MOST_ATTEMPT, _MOST_SEEN = (1 << (_RANK_BITS - _SEEN_BITS)) - 2, (1 << _SEEN_BITS) - 1
 
