@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +20,7 @@ from temporalio.service import RPCError
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.live_pace import FASTEST, LivePace
+from mulligan.client.live_reader import live_events
 from mulligan.client.read_run import NO_WORKER_STATUSES, chain_pages, query_of_chain, query_run, wait_for_end
 from mulligan.features import all_words
 from mulligan.schema.cut_text import beginning
@@ -30,17 +30,12 @@ from mulligan.wire.event_types import (
     EVENT_TYPES,
     EVENTS_QUERY,
     INTERNAL_DETAILS,
-    PART_GAP,
     TOOL_PROGRESS,
     Event,
-    LiveCall,
-    LivePart,
     LiveText,
     ProgressMark,
     RunEnded,
-    TextDelta,
     TextVoid,
-    ToolInputDelta,
     ToolProgress,
 )
 from mulligan.wire.live_text_in import live_text_in
@@ -287,32 +282,6 @@ class EventFollower:
         fields = {"at": run.close_time or run.start_time, "offset": self.total, "turn": 1}
         end_event = RunEnded(**fields, status=status, error=error, result=result)
         return self._passed(end_event, Position(self.total + 1))
-
-
-def live_events(text: LiveText, seen: int, step: int, at: datetime) -> Iterator[tuple[TextDelta | ToolInputDelta, int]]:
-    """What a reader has not seen yet, each event with how many characters were seen after it.
-
-    Args:
-        text: What the model has written.
-        seen: How many characters of the same attempt the reader has seen.
-        step: The number of the step.
-        at: When it was sent.
-    """
-    end = LivePart(at=text.start + len(text.text) + len(PART_GAP), start=0)
-    for part, following in pairwise([LivePart(at=0, start=0), *text.parts, end]):
-        if part.call is not None and part.start == 0 and part.at > seen:
-            yield _event(text, part, part.at, "", step, at), part.at
-        first, last = max(part.at, seen, text.start), following.at - len(PART_GAP)
-        if piece := text.text[first - text.start : max(0, last - text.start)]:
-            yield _event(text, part, first, piece, step, at), first + len(piece)
-
-
-def _event(
-    text: LiveText, part: LivePart, first: int, piece: str, step: int, at: datetime
-) -> TextDelta | ToolInputDelta:
-    call: LiveCall | None = part.call
-    written = {"at": at, "step": step, "attempt": text.attempt, "start": part.start + first - part.at, "text": piece}
-    return TextDelta(**written) if call is None else ToolInputDelta(**written, **call.model_dump())
 
 
 def _may_report(run: WorkflowExecutionDescription) -> bool:
