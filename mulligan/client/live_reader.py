@@ -151,6 +151,10 @@ class LiveReader:
 
     # What follows from it.
 
+    def may_be_open(self, scheduled: int) -> bool:
+        """Whether a call that was scheduled at a time (milliseconds) may be the one that the last query said is open."""
+        return self.writing is not None and scheduled >= self._since
+
     @property
     def place(self) -> CallPlace | None:
         """The newest call, and how much of it is known."""
@@ -210,7 +214,7 @@ class LiveReader:
             return False
         # The workflow counts the attempts of a background response; Temporal counts the attempts of other calls.
         is_attempt = writing.get("attempt") in (None, place.attempt)
-        return is_attempt and place.step == writing["step"] and place.scheduled >= self._since
+        return is_attempt and place.step == writing["step"] and self.may_be_open(place.scheduled)
 
     def _is_of_run(self, run_id: str) -> bool:
         """Whether a frame is of the newest run that is known. One of an unknown run may be of a newer one."""

@@ -46,8 +46,10 @@ class Subscription:
 class Subscriptions:
     """The runs that are watched in this process. On one event loop."""
 
-    def __init__(self, connect: Callable[[Subscriptions], asyncio.Task[None]]) -> None:
-        """`connect`: begins to look for workers, as a task that is cancelled when no run is watched any more."""
+    def __init__(self, connect: Callable[[Subscriptions], asyncio.Task[None] | None]) -> None:
+        """`connect`: begins to look for workers, as a task that is cancelled when no run is watched any more; None: there is
+        no channel.
+        """
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
         self._watched: dict[str, set[Subscription]] = {}
@@ -59,7 +61,7 @@ class Subscriptions:
         subscription = Subscription(listener)
         those = self._watched.setdefault(workflow, set())
         those.add(subscription)
-        if self._task is None or self._task.done():
+        if self._task is None and len(self._watched) == 1 and len(those) == 1:
             self._task = self._connect(self)
         self._send(Watch(workflow=workflow))
         try:
