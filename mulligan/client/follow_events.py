@@ -86,7 +86,7 @@ def follow(
 
 
 @dataclass
-class Look:
+class _Look:
     """A check of a run. `requests`: how many it took. `is_read`: whether the stored events were read. `has_changed`: whether
     there was anything new.
     """
@@ -167,7 +167,7 @@ class EventFollower:
                         yield await self.end_event(run)
                     return
                 counted.close()
-                look = Look(
+                look = _Look(
                     run, self._model_calls(run), requests=1 + changed, is_read=checked == now, has_changed=changed
                 )
                 if look.calls and not self._is_covered(look):
@@ -179,7 +179,7 @@ class EventFollower:
                 async for event in self._until_next_look(look, channel, changes):
                     yield event
 
-    async def _unstored(self, look: Look) -> AsyncIterator[Event]:
+    async def _unstored(self, look: _Look) -> AsyncIterator[Event]:
         """What is new in heartbeats."""
         if look.is_read:
             await self._take_heartbeats(look)
@@ -190,7 +190,7 @@ class EventFollower:
             async for event in self._progress(look.run):
                 yield event
 
-    def _longest_wait(self, look: Look) -> float:
+    def _longest_wait(self, look: _Look) -> float:
         """Seconds until the next check of a run in which nothing happens."""
         if look.calls:
             longest = self._pace.up_to(_MAX_WAIT_FOR_TEXT)
@@ -199,7 +199,7 @@ class EventFollower:
         return max(self._pace.seconds, longest)
 
     async def _until_next_look(
-        self, look: Look, channel: Subscription, changes: _HistoryChanges
+        self, look: _Look, channel: Subscription, changes: _HistoryChanges
     ) -> AsyncIterator[Event]:
         """What the live channel brings until it is time to look at the run again."""
         reader, clock = self._reader, asyncio.get_running_loop().time
@@ -239,7 +239,7 @@ class EventFollower:
             if await changes.wait(look.run, min(*times, *due, until) - now, channel.changed, long_poll=is_quiet):
                 return
 
-    def _is_covered(self, look: Look) -> bool:
+    def _is_covered(self, look: _Look) -> bool:
         """Whether the live channel says what happens, so that it is enough to look now and then."""
         if self._is_ended or (self._reader.writing is None and look.may_report):
             return False
@@ -302,7 +302,7 @@ class EventFollower:
             if activity.activity_type.name in _WITH_LIVE_TEXT and self._reader.may_be_open(_milliseconds(activity))
         ]
 
-    async def _take_heartbeats(self, look: Look) -> None:
+    async def _take_heartbeats(self, look: _Look) -> None:
         """Read what the model has written by the last heartbeats."""
         if (writing := self._reader.writing) is None:
             return

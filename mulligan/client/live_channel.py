@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from mulligan.client.encryption import FrameSeal, parse_keys
 from mulligan.client.settings import settings
 from mulligan.live.socket_folder import UnusableFolderError, check_folder, socket_folder
 from mulligan.live.sockets import connect_to_all
@@ -22,6 +23,12 @@ _subscriptions: WeakKeyDictionary[asyncio.AbstractEventLoop, Subscriptions] = We
 def live_folder() -> Path | None:
     """The folder of the channel's sockets, by the settings; None: there is no channel."""
     return socket_folder(os.environ) if settings().live == "local" else None
+
+
+def live_seal() -> FrameSeal | None:
+    """What encrypts the channel's frames, by the settings; None: there are no keys."""
+    keys = settings().encryption_keys.get_secret_value()
+    return FrameSeal(parse_keys(keys)) if keys else None
 
 
 @contextmanager
@@ -46,4 +53,4 @@ def _connect(subscriptions: Subscriptions) -> asyncio.Task[None] | None:
     except UnusableFolderError as error:
         _log.warning("Live text comes by heartbeats only: %s", error)
         return None
-    return asyncio.create_task(connect_to_all(folder, subscriptions))
+    return asyncio.create_task(connect_to_all(folder, subscriptions, live_seal()))

@@ -18,10 +18,12 @@ from mulligan.live.subscriptions import Subscriptions
 from mulligan.wire.live_frames import (
     MOST_LINE_BYTES,
     MOST_WATCH_BYTES,
+    Seal,
     ServerFrame,
     line_of,
     server_frame,
     worker_frame,
+    worker_line,
 )
 
 MOST_UNREAD_BYTES = 64 * 1024
@@ -35,8 +37,8 @@ _MOST_WORKERS = 1_000
 
 
 @asynccontextmanager
-async def listening(publisher: Publisher, folder: Path) -> AsyncIterator[None]:
-    """Serve what is published, at a new socket in the folder, while the block runs.
+async def listening(publisher: Publisher, folder: Path, seal: Seal | None = None) -> AsyncIterator[None]:
+    """Serve what is published, at a new socket in the folder, while the block runs. `seal`: encrypts it.
 
     Raises:
         UnusableFolderError: the folder cannot be used.
@@ -48,7 +50,7 @@ async def listening(publisher: Publisher, folder: Path) -> AsyncIterator[None]:
     with socket.socket(socket.AF_UNIX) as bound:
         try:
             bound.bind(str(draft))
-            serve = partial(_serve, publisher, writers)
+            serve = partial(_serve, publisher, seal, writers)
             server = await asyncio.start_unix_server(serve, sock=bound, limit=MOST_WATCH_BYTES)
             draft.rename(path)
         except OSError as error:
@@ -64,6 +66,7 @@ async def listening(publisher: Publisher, folder: Path) -> AsyncIterator[None]:
 
 async def _serve(
     publisher: Publisher,
+    seal: Seal | None,
     writers: set[asyncio.StreamWriter],
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
@@ -75,7 +78,7 @@ async def _serve(
         return
     writers.add(writer)
     writer.transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
-    sending = asyncio.create_task(_send(outbox, writer))
+    sending = asyncio.create_task(_send(outbox, seal, writer))
     try:
         async for line in reader:
             if (frame := server_frame(line)) is not None:
@@ -89,17 +92,17 @@ async def _serve(
         writer.close()
 
 
-async def _send(outbox: Outbox, writer: asyncio.StreamWriter) -> None:
+async def _send(outbox: Outbox, seal: Seal | None, writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         while True:
             await outbox.changed.wait()
             for frame in outbox.frames():
-                writer.write(line_of(frame))
+                writer.write(worker_line(frame, seal))
                 await writer.drain()
 
 
-async def connect_to_all(folder: Path, subscriptions: Subscriptions) -> None:
-    """Keep a link to each worker that listens in the folder, until it is cancelled."""
+async def connect_to_all(folder: Path, subscriptions: Subscriptions, seal: Seal | None = None) -> None:
+    """Keep a link to each worker that listens in the folder, until it is cancelled. `seal`: decrypts what they tell."""
     links: dict[Path, asyncio.Task[None]] = {}
     refused: set[Path] = set()
     try:
@@ -108,7 +111,7 @@ async def connect_to_all(folder: Path, subscriptions: Subscriptions) -> None:
             refused &= found
             for path in found - links.keys() - refused:
                 if len(links) < _MOST_WORKERS:
-                    links[path] = asyncio.create_task(_read(path, subscriptions, refused))
+                    links[path] = asyncio.create_task(_read(path, subscriptions, seal, refused))
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
             links = {path: task for path, task in links.items() if not task.done()}
     finally:
@@ -124,7 +127,7 @@ def _sockets(folder: Path) -> set[Path]:
         return set()
 
 
-async def _read(path: Path, subscriptions: Subscriptions, refused: set[Path]) -> None:
+async def _read(path: Path, subscriptions: Subscriptions, seal: Seal | None, refused: set[Path]) -> None:
     """Read what a worker tells. `refused`: takes its path if it is nobody to talk to."""
     try:
         async with asyncio.timeout(_SECONDS_TO_CONNECT):
@@ -142,7 +145,7 @@ async def _read(path: Path, subscriptions: Subscriptions, refused: set[Path]) ->
             return
         subscriptions.add(link)
         async for line in reader:
-            if (frame := worker_frame(line)) is not None:
+            if (frame := worker_frame(line, seal)) is not None:
                 subscriptions.take(frame, link)
     except OSError:
         pass

@@ -6,10 +6,11 @@ what Temporal says (`mulligan/client/live_reader.py`), so one that is lost, repe
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.event_types import LivePart, LiveText
@@ -119,15 +120,41 @@ class News(_Frame):
     run: _Name
 
 
+class Sealed(_Frame):
+    """A frame of a worker as an encryption has it, base64."""
+
+    type: Literal["sealed"] = "sealed"
+    workflow: _Name
+    data: Annotated[Base64Bytes, Field(max_length=MOST_LINE_BYTES)]
+
+
+class Seal(Protocol):
+    """An encryption of frames, each bound to its workflow."""
+
+    def seal(self, workflow: str, data: bytes) -> bytes:
+        """Encrypt."""
+
+    def unseal(self, workflow: str, data: bytes) -> bytes:
+        """Decrypt. Raises ValueError if it was changed, is of another workflow, or its key is missing."""
+
+
 ServerFrame = Watch | Unwatch
 """What a server sends to a worker."""
 WorkerFrame = CallOpen | Written | CallEnd | News
 """What a worker sends to a server."""
 _SERVER: TypeAdapter[ServerFrame] = TypeAdapter(Annotated[ServerFrame, Field(discriminator="type")])
-_WORKER: TypeAdapter[WorkerFrame] = TypeAdapter(Annotated[WorkerFrame, Field(discriminator="type")])
+_WORKER: TypeAdapter[WorkerFrame | Sealed] = TypeAdapter(Annotated[WorkerFrame | Sealed, Field(discriminator="type")])
 
 
-def line_of(frame: ServerFrame | WorkerFrame) -> bytes:
+def worker_line(frame: WorkerFrame, seal: Seal | None) -> bytes:
+    """A frame of a worker as a line, encrypted where there are keys."""
+    if seal is None:
+        return line_of(frame)
+    workflow = workflow_of(frame)
+    return line_of(Sealed(workflow=workflow, data=b64encode(seal.seal(workflow, line_of(frame)))))
+
+
+def line_of(frame: ServerFrame | WorkerFrame | Sealed) -> bytes:
     """The frame as a line."""
     return frame.model_dump_json().encode() + b"\n"
 
@@ -139,10 +166,17 @@ def server_frame(line: bytes) -> ServerFrame | None:
     return None
 
 
-def worker_frame(line: bytes) -> WorkerFrame | None:
-    """The frame in a line of a worker; None: it is none, or only newer versions know it."""
-    with suppress(ValidationError):
-        return _WORKER.validate_json(line)
+def worker_frame(line: bytes, seal: Seal | None = None) -> WorkerFrame | None:
+    """The frame in a line of a worker; None: it is none, or only newer versions know it; or it is encrypted and there are no
+    keys, or the other way round.
+    """
+    with suppress(ValueError):  # also pydantic's
+        frame = _WORKER.validate_json(line)
+        if seal is None:
+            return None if isinstance(frame, Sealed) else frame
+        if isinstance(frame, Sealed):
+            inner = _WORKER.validate_json(seal.unseal(frame.workflow, frame.data))
+            return inner if not isinstance(inner, Sealed) and workflow_of(inner) == frame.workflow else None
     return None
 
 

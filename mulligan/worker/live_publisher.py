@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from mulligan.client.live_channel import live_folder
+from mulligan.client.live_channel import live_folder, live_seal
 from mulligan.live.publisher import Publisher
 from mulligan.live.socket_folder import UnusableFolderError
 from mulligan.live.sockets import listening
@@ -28,7 +28,7 @@ async def publishing(publisher: Publisher | None) -> AsyncIterator[None]:
         return
     async with publisher.opened(), AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(listening(publisher, folder))
+            await stack.enter_async_context(listening(publisher, folder, live_seal()))
         except UnusableFolderError as error:
             _log.warning("Live text goes by heartbeats only: %s", error)
         else:

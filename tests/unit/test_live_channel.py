@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from mulligan.client.encryption import FrameSeal
 from mulligan.client.event_position import Position
 from mulligan.client.live_reader import LiveReader
 from mulligan.live import publisher as publishing
@@ -25,16 +27,19 @@ from mulligan.live.sockets import connect_to_all, listening
 from mulligan.live.subscriptions import Subscription, Subscriptions
 from mulligan.wire.event_types import LiveText
 from mulligan.wire.live_frames import (
+    MOST_LINE_BYTES,
     CallEnd,
     CallOpen,
     CallPlace,
     News,
+    Sealed,
     Unwatch,
     Watch,
     Written,
     line_of,
     server_frame,
     worker_frame,
+    worker_line,
 )
 
 PLACE = CallPlace(workflow="w", run="r", scheduled=1_010, attempt=1, conversation="0", step=1)
@@ -375,3 +380,23 @@ def test_a_frame_is_one_line_and_read_as_it_was_sent(frame: Any) -> None:
 )
 def test_what_is_no_frame_or_too_large_is_none(line: bytes) -> None:
     assert worker_frame(line) is None
+
+
+def test_encrypted_frames_are_read_by_who_has_the_key_and_only_for_their_workflow() -> None:
+    """With keys, what is not encrypted is nothing."""
+    seal, other = FrameSeal({"a": b"1" * 32}), FrameSeal({"a": b"2" * 32})
+    frame = Written(place=PLACE, at=1.5, text="secret words")
+    line = worker_line(frame, seal)
+    assert b"secret" not in line
+    assert worker_frame(line, seal) == frame
+    assert worker_frame(line, other) is None
+    assert worker_frame(line) is None
+    assert worker_frame(line_of(frame), seal) is None
+    assert worker_frame(line.replace(b'"w"', b'"x"'), seal) is None
+    inner = line_of(News(workflow="other", run="r"))
+    assert worker_frame(line_of(Sealed(workflow="w", data=b64encode(seal.seal("w", inner)))), seal) is None
+    assert worker_frame(b'{"type": "sealed", "workflow": "w", "data": "AAAA"}', seal) is None
+    assert worker_line(frame, None) == line_of(frame)
+    longest = Written(place=PLACE, at=1.5, text="\0" * 16_384)
+    assert worker_frame(worker_line(longest, seal), seal) == longest
+    assert len(worker_line(longest, seal)) < MOST_LINE_BYTES
