@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
+from mulligan.client.history_changes import HistoryChanges
 from mulligan.client.live_channel import watching
 from mulligan.client.live_pace import FASTEST, LivePace
 from mulligan.client.live_reader import LiveReader
@@ -143,7 +144,7 @@ class EventFollower:
     async def events(self) -> AsyncIterator[Event]:
         """Yield all events until the run is closed."""
         checked: tuple[str, int] | None = None
-        changes = _HistoryChanges(self._client, self._handle.id)
+        changes = HistoryChanges(self._client, self._handle.id)
         with ExitStack() as stack, ExitStack() as counted:
             stack.callback(changes.stop)
             channel = stack.enter_context(watching(self._handle.id, self._reader))
@@ -199,7 +200,7 @@ class EventFollower:
         return max(self._pace.seconds, longest)
 
     async def _until_next_look(
-        self, look: _Look, channel: Subscription, changes: _HistoryChanges
+        self, look: _Look, channel: Subscription, changes: HistoryChanges
     ) -> AsyncIterator[Event]:
         """What the live channel brings until it is time to look at the run again."""
         reader, clock = self._reader, asyncio.get_running_loop().time
@@ -410,51 +411,3 @@ async def newest_offset(client: Client, workflow_id: str) -> int:
     """
     page = await query_run(client.get_workflow_handle(workflow_id), EVENTS_QUERY, 0, 1)
     return int(page["total"])
-
-
-class _HistoryChanges:
-    """Waits for a new event in the history of a workflow run."""
-
-    def __init__(self, client: Client, workflow_id: str) -> None:
-        self._client = client
-        self._id = workflow_id
-        self._run_id = ""
-        self._task: asyncio.Task[None] | None = None
-        self._read = 0
-        self._history: Any = None
-
-    async def wait(
-        self, run: WorkflowExecutionDescription, seconds: float, woken: asyncio.Event, *, long_poll: bool
-    ) -> bool:
-        """Wait for `seconds`, until `woken` is set, or with `long_poll` until the history is longer than that of `run`.
-
-        Returns whether it is longer.
-        """
-        if long_poll and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._wait_for_more_than(run))
-        waking = asyncio.create_task(woken.wait())
-        try:
-            tasks = {waking, self._task} if long_poll and self._task is not None else {waking}
-            await asyncio.wait(tasks, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
-        return long_poll and self._task is not None and self._task.done()
-
-    def stop(self) -> None:
-        """End the long poll."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _wait_for_more_than(self, run: WorkflowExecutionDescription) -> None:
-        if self._run_id != run.run_id:
-            self._run_id, self._read = run.run_id, 0
-            handle = self._client.get_workflow_handle(self._id, run_id=run.run_id)
-            self._history = handle.fetch_history_events(wait_new_event=True, skip_archival=True)
-        try:
-            async for event in self._history:
-                self._read = event.event_id
-                if self._read > run.history_length:
-                    return
-        except RPCError:
-            self._run_id = ""  # the next check raises the error
-        await asyncio.sleep(1)

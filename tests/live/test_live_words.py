@@ -21,7 +21,7 @@ from mulligan.wire.live_frames import CallOpen, WorkerFrame
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.lab import DONE, Lab, call
-from tests.support.openai_turn import Turn
+from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 
@@ -175,8 +175,6 @@ async def test_a_call_is_described_with_the_time_that_its_frames_name(
 
     monkeypatch.setattr(Subscriptions, "take", keep)
     last, described = asyncio.Event(), []
-    from tests.support.openai_turn import Failure
-
     async with lab_with(lab, monkeypatch, MULLIGAN_LIVE_TEXT_SECONDS="0.1") as at:
         handle = await at.start([Turn(LONG, gates={20: last}, fail_first=[Failure()])])
         async for event in events.follow(lab.client, handle.id):
