@@ -83,8 +83,8 @@ async def _serve(
         async for line in reader:
             if (frame := server_frame(line)) is not None:
                 outbox.take(frame)
-    except (OSError, ValueError):  # it has died, or its line is too long
-        pass
+    except (OSError, ValueError, asyncio.CancelledError):
+        pass  # it has died, its line is too long, or this process ends: asyncio logs the cancellation of such a task
     finally:
         publisher.leave(outbox)
         sending.cancel()
