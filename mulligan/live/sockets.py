@@ -30,8 +30,8 @@ MOST_UNREAD_BYTES = 64 * 1024
 """Of a subscriber. Beyond it, only what has changed is remembered, until it reads."""
 MOST_UNSENT_BYTES = 2 * 1024 * 1024
 """To a worker that does not read what is watched: it is frozen. Its connection is closed, and tried again."""
-SECONDS_BETWEEN_LOOKS = 0.3
-"""Until a server finds a new worker."""
+SECONDS_BETWEEN_LOOKS, SECONDS_UNTIL_AGAIN = 0.3, 3.0
+"""Until a server finds a new worker, and until it tries one again that has closed the connection: it may have too many."""
 _SECONDS_TO_CONNECT = 1.0
 _MOST_WORKERS = 1_000
 
@@ -154,6 +154,7 @@ async def _read(path: Path, subscriptions: Subscriptions, seal: Seal | None, ref
     finally:
         subscriptions.remove(link)
         writer.close()
+    await asyncio.sleep(SECONDS_UNTIL_AGAIN)
 
 
 class _SocketLink:

@@ -31,6 +31,4 @@ async def publishing(publisher: Publisher | None) -> AsyncIterator[None]:
             await stack.enter_async_context(listening(publisher, folder, live_seal()))
         except UnusableFolderError as error:
             _log.warning("Live text goes by heartbeats only: %s", error)
-        else:
-            _log.info("Live text goes by sockets in %s, beside heartbeats.", folder)
         yield
