@@ -312,10 +312,14 @@ class Run:
             self.publish(call)
         elif move < 0.7:
             self.begin(conversation, call.place.attempt + 1)
-        elif move < 0.8:
+        elif move < 0.85:
             self.store(conversation, "model_fallback")
             self.schedule(conversation)
-        elif move < 0.9:
+            if (other := self.calls[conversation]) is not None and self.chance.random() < 0.7:
+                for _ in range(self.chance.randint(1, 6)):  # more, perhaps, than the call before it had
+                    other.write(self.chance)
+                self.publish(other)
+        elif move < 0.93:
             self.send(CallEnd(place=call.place))
             self.store(conversation, "answered")
             self.writing[conversation] = None
