@@ -66,6 +66,7 @@ class CallModelActivity:
                 calls = WrittenCalls(request, services.tools.of_run(agent, definition), conversation)
                 place = (request.where.conversation, request.step, activity.info().attempt)
                 live = LiveTextHeartbeats(heartbeat, services.live_pace, *place, describe=calls.last_of)
+                stack.enter_context(live.published(services.live))
                 provider_request = replace(provider_request, on_text=live.write, on_call=live.write_call)
             await attempt.count_lost(provider_request)
             endpoint = services.providers.endpoint_of(request.model)

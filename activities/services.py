@@ -22,6 +22,7 @@ from mulligan.client.live_pace import LivePace
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.content import Part
+from mulligan.live.publisher import Publisher
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.values import ErrorInfo, ToolCall
@@ -35,6 +36,7 @@ class Services:
 
     `carry_bytes`: bytes that a run may pass to the run that continues it; None for the workflow's default.
     `contents`: the content storage, if the settings name one.
+    `live`: what tells those who watch of this process's model calls; None: there is no live channel.
     `live_pace`: how often what a model writes is sent in heartbeats; None: it is not.
     `model_task_queue`: where model calls are scheduled; None for the task queue of their run.
     `served`: the worker's task queue and agents; None if other workers are not looked for.
@@ -58,6 +60,7 @@ class Services:
     budgets: Spending
     contents: ContentStore | None = None
     carry_bytes: int | None = None
+    live: Publisher | None = None
     live_pace: LivePace | None = None
     model_task_queue: str | None = None
     served: ServedAgents | None = None

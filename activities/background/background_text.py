@@ -15,6 +15,7 @@ from mulligan.activities.models.openai.openai_responses import sequence_of
 from mulligan.activities.models.protocol import AnswersInBackground, Unavailable
 from mulligan.client.live_pace import LivePace
 from mulligan.errors import ModelRequestError
+from mulligan.live.publisher import Publisher
 from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
 from mulligan.wire.live_text_in import live_text_in
@@ -39,9 +40,16 @@ class ReadText:
 
 
 class BackgroundText:
-    """The text of one response, in one poll. `pace`: of the heartbeats with text."""
+    """The text of one response, in one poll. `pace`: of the heartbeats with text. `publisher`: of the live channel."""
 
-    def __init__(self, request: ReadResponse, cursor: TextCursor, heartbeat: Heartbeat, pace: LivePace) -> None:
+    def __init__(
+        self,
+        request: ReadResponse,
+        cursor: TextCursor,
+        heartbeat: Heartbeat,
+        pace: LivePace,
+        publisher: Publisher | None = None,
+    ) -> None:
         sent = _sent_before(request, cursor)
         assert sent.cursor is not None
         self._response_id, self._cursor = request.id, sent.cursor
@@ -49,6 +57,7 @@ class BackgroundText:
         self._live = LiveTextHeartbeats(heartbeat, pace, *where, sent)
         if sent.text:
             heartbeat.send_live({LIVE_TEXT: sent.model_dump()})
+        self._publisher = publisher
         self._pause = min(pace.slowest, LONGEST_INTERVAL) + PAUSE
 
     async def read(self, provider: AnswersInBackground) -> ReadText:
@@ -56,6 +65,10 @@ class BackgroundText:
 
         A connection that fails counts as a pause. Events that a server repeats are left out.
         """
+        with self._live.published(self._publisher):
+            return await self._read(provider)
+
+    async def _read(self, provider: AnswersInBackground) -> ReadText:
         clock, end = asyncio.get_running_loop().time, 0.0
         is_writing = False
         try:

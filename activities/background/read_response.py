@@ -180,7 +180,7 @@ class BackgroundResponseActivities:
         if request.cursor is None or pace is None:
             return ReadText(request.cursor)
         with pace.counted(activity.client()):
-            return await BackgroundText(request, request.cursor, heartbeat, pace).read(provider)
+            return await BackgroundText(request, request.cursor, heartbeat, pace, self.services.live).read(provider)
 
     async def _take(
         self, request: ReadResponse, provider: AnswersInBackground, response: dict[str, Any], heartbeat: Heartbeat

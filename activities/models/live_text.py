@@ -1,16 +1,24 @@
-"""Send what the model has written so far, in heartbeats, to clients that follow the run. History has none of it."""
+"""Send what the model has written so far, in heartbeats and by the live channel, to clients that follow the run.
+
+History has none of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
+
+from temporalio import activity
 
 from mulligan.activities.heartbeat import Heartbeat
 from mulligan.client.live_pace import LivePace
+from mulligan.live.publisher import Publisher
 from mulligan.values import ToolCall, well_formed
 from mulligan.wire.event_types import LIVE_TEXT, PART_GAP, LiveCall, LivePart, LiveText, TextCursor
+from mulligan.wire.live_frames import CallPlace
 
 FIRST_AFTER = 0.2
 """Seconds, at most, from the first piece of an answer to the heartbeat that carries it: a person sees that it begins."""
@@ -59,6 +67,9 @@ class LiveTextHeartbeats:
         self.cursor: TextCursor | None = None
         """Sent with the text: where the stream of a background response continues after what was written."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_sent = self.length > 0
+        """Whether a heartbeat has had any of it."""
+        self._on_write: Callable[[], None] | None = None
         self._begun: list[tuple[str, str]] = []
         """The id and the name of each call, as they were when it began."""
         self._calls: dict[int, LiveCall] = {}
@@ -79,6 +90,39 @@ class LiveTextHeartbeats:
         if index < len(self._begun):
             self._add(index, piece)
 
+    @contextmanager
+    def published(self, publisher: Publisher | None) -> Iterator[None]:
+        """Let the live channel have it, too, while the block runs in the activity that writes it."""
+        if publisher is None:
+            yield
+            return
+        info = activity.info()
+        at = info.current_attempt_scheduled_time
+        place = CallPlace(
+            workflow=info.workflow_id or "",
+            run=info.workflow_run_id or "",
+            scheduled=int(at.timestamp()) * 1000 + at.microsecond // 1000,
+            attempt=self._attempt,
+            conversation=self._conversation,
+            step=self._step,
+        )
+        with publisher.calling(place, self.snapshot) as self._on_write:
+            yield
+
+    def snapshot(self) -> LiveText:
+        """The end of what is written."""
+        if self._unsent:
+            self._take_unsent()
+        return LiveText(
+            conversation=self._conversation,
+            step=self._step,
+            attempt=self._attempt,
+            start=self.length - len(self._tail),
+            text=self._tail,
+            parts=list(self._parts),
+            cursor=self.cursor and self.cursor.model_copy(update={"length": self.length}),
+        )
+
     def flush(self) -> None:
         """Send what was not sent yet."""
         if self._timer is not None:
@@ -87,12 +131,17 @@ class LiveTextHeartbeats:
 
     def _add(self, index: int | None, piece: str) -> None:
         self._unsent.append((index, piece))
+        if self._on_write is not None:
+            self._on_write()
         if self._timer is None:
-            seconds = self._pace.seconds if self.length else min(FIRST_AFTER, self._pace.seconds)
+            seconds = self._pace.seconds if self._is_sent else min(FIRST_AFTER, self._pace.seconds)
             self._timer = self._heartbeat.call_later(seconds, self._send)
 
     def _send(self) -> None:
-        self._timer = None
+        self._timer, self._is_sent = None, True
+        self._heartbeat.send_live({LIVE_TEXT: self.snapshot().model_dump()})
+
+    def _take_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
         written = [
             (index, "".join(piece for _, piece in each)) for index, each in groupby(unsent, lambda each: each[0])
@@ -103,16 +152,6 @@ class LiveTextHeartbeats:
         for index, text in written:
             if index == self._index or self._begin(index):
                 self._append(str(well_formed(text)).replace("\0", "\ufffd"))
-        live = LiveText(
-            conversation=self._conversation,
-            step=self._step,
-            attempt=self._attempt,
-            start=self.length - len(self._tail),
-            text=self._tail,
-            parts=self._parts,
-            cursor=self.cursor and self.cursor.model_copy(update={"length": self.length}),
-        )
-        self._heartbeat.send_live({LIVE_TEXT: live.model_dump()})
 
     def _begin(self, index: int | None) -> bool:
         """Begin a part, unless there are too many: what is written then comes with the answer."""

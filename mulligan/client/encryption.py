@@ -151,6 +151,32 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return refused(reason, retry=b"1")
 
 
+class FrameSeal:
+    """Encrypts the frames of the live channel (`mulligan.wire.live_frames.Seal`), as payloads of their workflows."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._codec = EncryptionCodec(keys, strict=True)
+
+    def seal(self, workflow: str, data: bytes) -> bytes:
+        """Encrypt."""
+        return self._of(workflow)._encrypted(Payload(data=data)).SerializeToString()
+
+    def unseal(self, workflow: str, data: bytes) -> bytes:
+        """Decrypt.
+
+        Raises:
+            ValueError: it was changed, is of another workflow, or its key is missing.
+        """
+        try:
+            payload = self._of(workflow)._decrypted(Payload.FromString(data))
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
+        return payload.data
+
+    def _of(self, workflow: str) -> EncryptionCodec:
+        return self._codec.with_context(WorkflowSerializationContext(namespace="", workflow_id=workflow))
+
+
 def _associated_data(metadata: Mapping[str, bytes]) -> bytes:
     """What is authenticated with a payload. Key ids have no byte 0, so no two payloads share it by accident."""
     key_id, digest = metadata.get(KEY_ID, b""), metadata.get(WORKFLOW)

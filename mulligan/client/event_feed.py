@@ -31,6 +31,8 @@ KEPT_AT_START = 100
 """How many stored events before the run's newest one a feed begins with."""
 SECONDS_WITHOUT_WATCHER = 5.0
 """How long a feed continues to read when its last watcher has left: a page that is reloaded comes back."""
+TEXTS_PER_SECOND, MOST_TEXTS_OF_RUN = 3_000, 50
+"""Pieces of live text that a process sends to all of its watchers, and those of one run: more are joined."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds until the next try while Temporal, or a worker of the run, does not answer."""
 _FATAL = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED}
@@ -66,6 +68,8 @@ class EventFeed:
         """Why the events cannot be read, now or ever: there is no such run, or it has no events."""
         self.sub_runs: list[dict[str, Any]] = []
         """The open runs of sub-agents: {`call_id`, `id`, `agent`}."""
+        self.seconds_between_texts: Callable[[], float] = lambda: 0.0
+        """How long live text is joined before the watchers get it."""
         self.readers: set[FeedReader] = set()
         self._kept: deque[FeedEvent] = deque()
         self._bytes = 0
@@ -117,6 +121,7 @@ class EventFeed:
                     self.start = Position(max(0, newest - KEPT_AT_START))
                     token = self.start.token
                 follower = EventFollower(self.client, self.workflow_id, token, self.every)
+                follower.seconds_between_texts = self.seconds_between_texts
                 follower.on_query = partial(self._see_query, follower, is_read)
                 async for event in follower.events():
                     token, pause, self.failure = follower.token, FIRST_PAUSE, None
@@ -243,6 +248,7 @@ class EventFeeds:
     def __init__(self, client: Client, every: float | None = None) -> None:
         self._client, self._every = client, every
         self._first_reads = FirstReads()
+        self._watchers = 0
         self._feeds: dict[str, EventFeed] = {}
         self._closing: dict[str, asyncio.TimerHandle] = {}
         self._closed: set[asyncio.Task[None]] = set()
@@ -255,15 +261,18 @@ class EventFeeds:
         feed = self._feeds.get(workflow_id)
         if feed is None or (feed.failure is not None and not is_temporary(feed.failure)):
             feed = self._feeds[workflow_id] = EventFeed(self._client, workflow_id, self._every, self._first_reads)
+            feed.seconds_between_texts = self._seconds_between_texts
         if closing := self._closing.pop(workflow_id, None):
             closing.cancel()
         reader = FeedReader(feed, stream, changed)
         feed.readers.add(reader)
         feed.open()
         changed.set()
+        self._watchers += 1
         try:
             yield reader
         finally:
+            self._watchers -= 1
             feed.readers.discard(reader)
             if not feed.readers and self._feeds.get(workflow_id) is feed:
                 loop = asyncio.get_running_loop()
@@ -277,6 +286,9 @@ class EventFeeds:
         self._feeds.clear()
         self._closing.clear()
         await asyncio.gather(*(feed.close() for feed in feeds))
+
+    def _seconds_between_texts(self) -> float:
+        return max(1 / MOST_TEXTS_OF_RUN, self._watchers / TEXTS_PER_SECOND)
 
     def _close(self, workflow_id: str) -> None:
         self._closing.pop(workflow_id, None)

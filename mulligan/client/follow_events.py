@@ -9,8 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,9 +19,13 @@ from temporalio.service import RPCError
 
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
+from mulligan.client.history_changes import HistoryChanges
+from mulligan.client.live_channel import watching
 from mulligan.client.live_pace import FASTEST, LivePace
+from mulligan.client.live_reader import LiveReader
 from mulligan.client.read_run import NO_WORKER_STATUSES, chain_pages, query_of_chain, query_run, wait_for_end
 from mulligan.features import all_words
+from mulligan.live.subscriptions import Subscription
 from mulligan.schema.cut_text import beginning
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import (
@@ -30,19 +33,13 @@ from mulligan.wire.event_types import (
     EVENT_TYPES,
     EVENTS_QUERY,
     INTERNAL_DETAILS,
-    PART_GAP,
     TOOL_PROGRESS,
     Event,
-    LiveCall,
-    LivePart,
-    LiveText,
     ProgressMark,
     RunEnded,
-    TextDelta,
-    TextVoid,
-    ToolInputDelta,
     ToolProgress,
 )
+from mulligan.wire.live_frames import CallPlace
 from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.run_status import status_in_temporal
@@ -58,8 +55,10 @@ _WITH_LIVE_TEXT = {CALL_MODEL, *all_words().model_calls}
 """The activities that report what a model writes."""
 _PACE = LivePace(0.5, FASTEST)
 """Of all followers of this process that have no pace of their own."""
-_ROUNDING = timedelta(milliseconds=2)
-"""Times in events are rounded to milliseconds."""
+_COVERED = 2.0
+"""Seconds for each request of a check, while the live channel says what happens."""
+_NEWS_WAITS = 0.02
+"""Seconds that news of a run waits for the model call that it is about."""
 
 
 def follow(
@@ -87,6 +86,24 @@ def follow(
     return EventFollower(client, workflow_id, since, every, conversation).events()
 
 
+@dataclass
+class _Look:
+    """A check of a run. `requests`: how many it took. `is_read`: whether the stored events were read. `has_changed`: whether
+    there was anything new.
+    """
+
+    run: WorkflowExecutionDescription
+    calls: list[PendingActivityInfo]
+    requests: int
+    is_read: bool
+    has_changed: bool
+
+    @property
+    def may_report(self) -> bool:
+        """Whether a tool call runs, which may report its progress."""
+        return any(each.activity_type.name == CALL_TOOL for each in self.run.raw_description.pending_activities)
+
+
 class EventFollower:
     """Reads the events of one run, after the one with the token `since`."""
 
@@ -99,7 +116,9 @@ class EventFollower:
         self._pace = _PACE if every is None else LivePace(every)
         self._conversation = [] if conversation is None else [conversation]
         """The last argument of the queries, if there is one."""
-        self._writing: dict[str, Any] | None = None
+        self._reader = LiveReader(conversation)
+        self._wait = self._pace.seconds
+        """Seconds until the next check, unless the live channel says what happens."""
         self.total = self.steps = 0
         """The number of stored events, and of steps, at the last query."""
         self.sub_runs: list[dict[str, Any]] = []
@@ -108,6 +127,8 @@ class EventFollower:
         """Events of one query."""
         self.on_query: Callable[[], None] = lambda: None
         """Called after each query of the newest workflow run."""
+        self.seconds_between_texts: Callable[[], float] = lambda: 0.0
+        """How long what the live channel brings is joined before it is yielded."""
         self._is_ended = False
 
     @property
@@ -123,12 +144,14 @@ class EventFollower:
     async def events(self) -> AsyncIterator[Event]:
         """Yield all events until the run is closed."""
         checked: tuple[str, int] | None = None
-        wait = self._pace.seconds
-        changes = _HistoryChanges(self._client, self._handle.id)
+        changes = HistoryChanges(self._client, self._handle.id)
         with ExitStack() as stack, ExitStack() as counted:
             stack.callback(changes.stop)
+            channel = stack.enter_context(watching(self._handle.id, self._reader))
             while True:
+                self._reader.asks_for_run()
                 run = await self._handle.describe()
+                self._reader.take_run(run.run_id)
                 is_open = run.status == WorkflowExecutionStatus.RUNNING
                 now = run.run_id, run.history_length
                 changed = now != checked
@@ -145,37 +168,83 @@ class EventFollower:
                         yield await self.end_event(run)
                     return
                 counted.close()
-                call = self._model_call(run)
-                if call is not None:
+                look = _Look(
+                    run, self._model_calls(run), requests=1 + changed, is_read=checked == now, has_changed=changed
+                )
+                if look.calls and not self._is_covered(look):
                     counted.enter_context(self._pace.counted(self._client))
-                async for event in self._unstored(run, call, is_read=checked == now, has_changed=changed):
-                    changed = True
+                async for event in self._unstored(look):
+                    look.has_changed = True
                     yield event
-                wait = self._pace.seconds if changed else min(wait * 1.5, self._longest_wait(run, call))
-                # The long poll reads the history once, so it is used only if nothing happens.
-                await changes.wait(run, wait, long_poll=wait > _MAX_WAIT_FOR_TEXT)
+                self._wait = self._pace.seconds if look.has_changed else min(self._wait * 1.5, self._longest_wait(look))
+                async for event in self._until_next_look(look, channel, changes):
+                    yield event
 
-    async def _unstored(
-        self, run: WorkflowExecutionDescription, call: PendingActivityInfo | None, *, is_read: bool, has_changed: bool
-    ) -> AsyncIterator[Event]:
-        """What is new in heartbeats. `is_read`: whether the stored events were read. `has_changed`: whether there were new
-        ones: then a call may have been settled since the run was described.
-        """
-        if self._writing is not None and is_read:
-            async for event in self._live_text(call):
-                has_changed = True
-                yield event
-        if not has_changed:
-            async for event in self._progress(run):
+    async def _unstored(self, look: _Look) -> AsyncIterator[Event]:
+        """What is new in heartbeats."""
+        if look.is_read:
+            await self._take_heartbeats(look)
+        for event in self._written():
+            look.has_changed = True
+            yield event
+        if not look.has_changed:  # else a call may have been settled since the run was described
+            async for event in self._progress(look.run):
                 yield event
 
-    def _longest_wait(self, run: WorkflowExecutionDescription, call: PendingActivityInfo | None) -> float:
+    def _longest_wait(self, look: _Look) -> float:
         """Seconds until the next check of a run in which nothing happens."""
-        if call is not None:
+        if look.calls:
             longest = self._pace.up_to(_MAX_WAIT_FOR_TEXT)
         else:
-            longest = _MAX_WAIT_FOR_PROGRESS if _may_report(run) else _MAX_WAIT
+            longest = _MAX_WAIT_FOR_PROGRESS if look.may_report else _MAX_WAIT
         return max(self._pace.seconds, longest)
+
+    async def _until_next_look(
+        self, look: _Look, channel: Subscription, changes: HistoryChanges
+    ) -> AsyncIterator[Event]:
+        """What the live channel brings until it is time to look at the run again."""
+        reader, clock = self._reader, asyncio.get_running_loop().time
+        began = clock()
+        news_due = text_due = 0.0
+        while not reader.needs_run:
+            channel.changed.clear()
+            now = clock()
+            if now >= text_due:
+                for event in self._written():
+                    text_due = now + self.seconds_between_texts()
+                    yield event
+            # The model call that news is about is heard of a moment later: one query answers for both.
+            news_due = (news_due or now + _NEWS_WAITS) if reader.has_news else 0.0
+            if reader.needs_query or 0.0 < news_due <= now:
+                news_due = 0.0
+                try:
+                    async for event in self.stored_events():
+                        self._wait = self._pace.seconds
+                        yield event
+                except RPCError as error:
+                    if error.status not in NO_WORKER_STATUSES:
+                        raise
+                    await asyncio.sleep(self._pace.seconds)
+                    return
+                if self._is_ended:  # it may be closed
+                    return
+                continue
+            is_covered = self._is_covered(look)
+            until = began + (max(self._wait, _COVERED * look.requests) if is_covered else self._wait)
+            if now >= until:
+                return
+            times = [until, *([reader.leased_until] if is_covered and reader.writing else ())]
+            due = [each for each in (news_due, text_due) if each > now]
+            is_quiet = self._wait > _MAX_WAIT_FOR_TEXT
+            # The long poll reads the history once, so it is used only if nothing happens.
+            if await changes.wait(look.run, min(*times, *due, until) - now, channel.changed, long_poll=is_quiet):
+                return
+
+    def _is_covered(self, look: _Look) -> bool:
+        """Whether the live channel says what happens, so that it is enough to look now and then."""
+        if self._is_ended or (self._reader.writing is None and look.may_report):
+            return False
+        return self._reader.is_covered(asyncio.get_running_loop().time())
 
     async def stored_events(self, until: int | None = None, step: int | None = None) -> AsyncIterator[Event]:
         """The stored events from the position on, those that are there now, or only those before the offset `until`, or
@@ -189,6 +258,7 @@ class EventFollower:
         selected: list[Any] = [*self._conversation]
         if step is not None:
             selected = [*(selected or [None]), step]
+        asked = self._reader.asks()
         query = query_of_chain(self._client, self._handle, *selected)
         start, size = self.position.next, self.page_size
         async for page in chain_pages(query, EVENTS_QUERY, start, end=until, size=size):
@@ -196,7 +266,8 @@ class EventFollower:
                 self._stream.base = Position(page.end or start)  # its retention is over
                 continue
             if page.run_id is None:
-                self._writing, self.total, self.steps = answer.get("writing"), answer["total"], answer.get("steps") or 0
+                self._reader.take_query(answer.get("writing"), asked)
+                self.total, self.steps = answer["total"], answer.get("steps") or 0
                 self.sub_runs = answer.get("sub_runs", [])
                 self.on_query()
             for event in answer["events"]:
@@ -224,37 +295,38 @@ class EventFollower:
         event.token = self._stream.token
         return event
 
-    def _model_call(self, run: WorkflowExecutionDescription) -> PendingActivityInfo | None:
-        """The pending activity of the running model call, or of a poll of its response, if Temporal shows it already."""
-        if self._writing is None:
-            return None
-        since = datetime.fromisoformat(self._writing["at"]) - _ROUNDING
-        for activity in run.raw_description.pending_activities:
-            scheduled = activity.scheduled_time.ToDatetime(tzinfo=since.tzinfo)
-            if activity.activity_type.name in _WITH_LIVE_TEXT and scheduled >= since:
-                return activity
-        return None
+    def _model_calls(self, run: WorkflowExecutionDescription) -> list[PendingActivityInfo]:
+        """The pending activities of a running model call, or of a poll of its response, if Temporal shows it already."""
+        return [
+            activity
+            for activity in run.raw_description.pending_activities
+            if activity.activity_type.name in _WITH_LIVE_TEXT and self._reader.may_be_open(_milliseconds(activity))
+        ]
 
-    async def _live_text(self, call: PendingActivityInfo | None) -> AsyncIterator[Event]:
-        """What the model has written since the last check."""
-        assert self._writing is not None
-        # The workflow counts the attempts of a background response; Temporal counts the attempts of other calls.
-        step, attempt = self._writing["step"], self._writing.get("attempt") or (call.attempt if call else 0)
-        read = self.position
-        if read.seen and attempt > read.attempt:
-            void = TextVoid(at=datetime.now(UTC), step=step, attempt=read.attempt)
-            yield self._passed(void, Position(read.next, attempt, 0))
-        text = await self._read_text(call) if call is not None else None
-        if (
-            call is None
-            or text is None
-            or text.attempt != attempt
-            or text.conversation != self._writing["conversation"]
-        ):
+    async def _take_heartbeats(self, look: _Look) -> None:
+        """Read what the model has written by the last heartbeats."""
+        if (writing := self._reader.writing) is None:
             return
-        at = call.last_heartbeat_time.ToDatetime(tzinfo=UTC)
-        for event, seen in live_events(text, self.position.seen, step, at):
-            yield self._passed(event, Position(read.next, text.attempt, seen))
+        for call in look.calls:
+            text = live_text_in(await heartbeat_details(self._client, call))
+            # Without a text nobody knows of which agent it is, if the workflow has several.
+            if (text is None and len(look.calls) > 1) or (text and text.conversation != writing["conversation"]):
+                continue
+            # The workflow counts the attempts of a background response; Temporal counts the attempts of other calls.
+            place = CallPlace(
+                workflow=self._handle.id,
+                run=look.run.run_id,
+                scheduled=_milliseconds(call),
+                attempt=writing.get("attempt") or call.attempt,
+                conversation=writing["conversation"],
+                step=writing["step"],
+            )
+            self._reader.take_heartbeat(place, text, call.last_heartbeat_time.ToDatetime(tzinfo=UTC))
+
+    def _written(self) -> Iterator[Event]:
+        """What the model has written since the last check, whoever told of it."""
+        for event, position in self._reader.unseen(self.position):
+            yield self._passed(event, position)
 
     async def _progress(self, run: WorkflowExecutionDescription) -> AsyncIterator[Event]:
         """Return what running calls have reported since the last check."""
@@ -265,9 +337,6 @@ class EventFollower:
             report = _report(details, activity.last_heartbeat_time.ToDatetime(tzinfo=UTC))
             if report is not None and report.attempt == activity.attempt and self._stream.is_new(report):
                 yield self._passed(report, self.position)
-
-    async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
-        return live_text_in(await heartbeat_details(self._client, call))
 
     async def end_was_yielded(self) -> bool:
         """Whether the event `run_ended` was yielded, now or before the token that this reader began with."""
@@ -289,35 +358,8 @@ class EventFollower:
         return self._passed(end_event, Position(self.total + 1))
 
 
-def live_events(text: LiveText, seen: int, step: int, at: datetime) -> Iterator[tuple[TextDelta | ToolInputDelta, int]]:
-    """What a reader has not seen yet, each event with how many characters were seen after it.
-
-    Args:
-        text: What the model has written.
-        seen: How many characters of the same attempt the reader has seen.
-        step: The number of the step.
-        at: When it was sent.
-    """
-    end = LivePart(at=text.start + len(text.text) + len(PART_GAP), start=0)
-    for part, following in pairwise([LivePart(at=0, start=0), *text.parts, end]):
-        if part.call is not None and part.start == 0 and part.at > seen:
-            yield _event(text, part, part.at, "", step, at), part.at
-        first, last = max(part.at, seen, text.start), following.at - len(PART_GAP)
-        if piece := text.text[first - text.start : max(0, last - text.start)]:
-            yield _event(text, part, first, piece, step, at), first + len(piece)
-
-
-def _event(
-    text: LiveText, part: LivePart, first: int, piece: str, step: int, at: datetime
-) -> TextDelta | ToolInputDelta:
-    call: LiveCall | None = part.call
-    written = {"at": at, "step": step, "attempt": text.attempt, "start": part.start + first - part.at, "text": piece}
-    return TextDelta(**written) if call is None else ToolInputDelta(**written, **call.model_dump())
-
-
-def _may_report(run: WorkflowExecutionDescription) -> bool:
-    """Whether a tool call runs, which may report its progress."""
-    return any(activity.activity_type.name == CALL_TOOL for activity in run.raw_description.pending_activities)
+def _milliseconds(activity: PendingActivityInfo) -> int:
+    return activity.scheduled_time.ToMilliseconds()
 
 
 def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
@@ -369,43 +411,3 @@ async def newest_offset(client: Client, workflow_id: str) -> int:
     """
     page = await query_run(client.get_workflow_handle(workflow_id), EVENTS_QUERY, 0, 1)
     return int(page["total"])
-
-
-class _HistoryChanges:
-    """Waits for a new event in the history of a workflow run."""
-
-    def __init__(self, client: Client, workflow_id: str) -> None:
-        self._client = client
-        self._id = workflow_id
-        self._run_id = ""
-        self._task: asyncio.Task[None] | None = None
-        self._read = 0
-        self._history: Any = None
-
-    async def wait(self, run: WorkflowExecutionDescription, seconds: float, *, long_poll: bool) -> None:
-        """Wait for `seconds`, or with `long_poll` until the history is longer than that of `run`."""
-        if not long_poll:
-            await asyncio.sleep(seconds)
-            return
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._wait_for_more_than(run))
-        await asyncio.wait([self._task], timeout=seconds)
-
-    def stop(self) -> None:
-        """End the long poll."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _wait_for_more_than(self, run: WorkflowExecutionDescription) -> None:
-        if self._run_id != run.run_id:
-            self._run_id, self._read = run.run_id, 0
-            handle = self._client.get_workflow_handle(self._id, run_id=run.run_id)
-            self._history = handle.fetch_history_events(wait_new_event=True, skip_archival=True)
-        try:
-            async for event in self._history:
-                self._read = event.event_id
-                if self._read > run.history_length:
-                    return
-        except RPCError:
-            self._run_id = ""  # the next check raises the error
-        await asyncio.sleep(1)

@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     live_text_seconds: Annotated[float | None, Field(ge=0, le=60)] = None
     """Seconds between two updates of what a model is writing, for clients that follow a run. 0: none; the model is called
     without streaming. Not set: 0.1 to 1, the longer the more models are writing in the process; 1 on Temporal Cloud."""
+    live: str = "local"
+    """How words reach those who watch, beside heartbeats: `local`, by sockets on this machine; `off`, not at all."""
     log_format: Literal["text", "json"] = "text"
     """What a worker writes its log as, to stderr: lines of text, or one JSON object a line."""
     health_address: str = ""
@@ -111,6 +113,14 @@ class Settings(BaseSettings):
     def _has_port(cls, value: str) -> str:
         if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", value):
             raise ValueError("it must be host:port, such as 127.0.0.1:8080")
+        return value
+
+    @field_validator("live")
+    @classmethod
+    def _is_channel(cls, value: str) -> str:
+        if value not in ("local", "off"):  # the value may contain a password
+            shown = repr(value) if "://" not in value else f"the address of a {value.partition(':')[0]} server"
+            raise DeclarationError(f"MULLIGAN_LIVE is {shown}, but it must be local or off.")
         return value
 
     @field_validator("temporal_ui_url", "jaeger_url")

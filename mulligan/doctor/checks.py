@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from temporalio.service import RPCError
 
 from mulligan.client.connect import connect, explain_connection_error
+from mulligan.client.live_channel import live_folder
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.settings import Settings, settings
 from mulligan.doctor.finding import Finding
@@ -27,6 +28,7 @@ from mulligan.doctor.temporal_server import (
 )
 from mulligan.doctor.tracing import check_jaeger, check_otlp
 from mulligan.errors import DeclarationError
+from mulligan.live.socket_folder import UnusableFolderError, check_folder
 from mulligan.worker.agent_folder import AgentFolder, names_in_folder
 from mulligan.worker.loading import LoadedModules
 
@@ -46,7 +48,7 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str, served: Iter
         check_otlp(),
         check_jaeger(),
     )
-    of_process = [*_check_versions(), *_check_setting_names(os.environ), *_check_modules(loaded)]
+    of_process = [*_check_versions(), *_check_setting_names(os.environ), *_check_live_text(), *_check_modules(loaded)]
     return [*of_process, *(finding for group in results for finding in group)]
 
 
@@ -112,6 +114,23 @@ def _check_versions() -> list[Finding]:
     except PackageNotFoundError as error:
         return [Finding("versions", "problem", f"the package {error.name} is not installed; install Mulligan again")]
     return [Finding("versions", "ok", f"{packages}, Python {platform.python_version()}")]
+
+
+def _check_live_text() -> list[Finding]:
+    """The folder through which live text goes on this machine, if it can be used."""
+    try:
+        folder = live_folder()
+    except DeclarationError:  # of a setting: another check says so
+        return []
+    if folder is None:
+        return [Finding("live text", "ok", "by heartbeats: MULLIGAN_LIVE is off")]
+    try:
+        check_folder(folder)
+    except UnusableFolderError as error:
+        return [Finding("live text", "warning", f"by heartbeats only: {error}")]
+    except FileNotFoundError:
+        return [Finding("live text", "ok", f"by sockets in {folder}, as soon as a worker runs here")]
+    return [Finding("live text", "ok", f"by sockets in {folder}")]
 
 
 def _check_setting_names(environ: Mapping[str, str]) -> list[Finding]:

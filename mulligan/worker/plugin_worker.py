@@ -17,6 +17,7 @@ from mulligan.worker.agent_folder import AgentFolder, names_in_folder
 from mulligan.worker.all_endpoints import check_endpoints
 from mulligan.worker.connection_error import connection_error
 from mulligan.worker.group import WorkerGroup
+from mulligan.worker.live_publisher import live_publisher, publishing
 from mulligan.worker.loading import ACTIVITY_TYPES, LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say, shorten_failures
 from mulligan.worker.options import FEW_POLLS, SDK_STICKY_TIMEOUT, STICKY_TIMEOUT, model_limits
@@ -91,8 +92,9 @@ class PluginWorker:
         self._model_limits = model_limits(chosen, self._slots.number) if chosen.limits_model_calls else None
         self._cache = WorkflowCache(config.get("max_cached_workflows", CACHED_WORKFLOWS))
         models = f"{queue}{MODELS_SUFFIX}" if self._model_limits else None
-        self._activities = AgentActivities(loaded, self._telemetry, models, self._served)
-        with_agents(config, loaded, self._activities.all, self._cache)
+        self._live = live_publisher()
+        self._activities = AgentActivities(loaded, self._telemetry, models, self._served, live=self._live)
+        with_agents(config, loaded, self._activities.all, self._cache, live=self._live)
         config["interceptors"] = [*config["interceptors"], self._slots]
         if config.get("sticky_queue_schedule_to_start_timeout") == SDK_STICKY_TIMEOUT:
             config["sticky_queue_schedule_to_start_timeout"] = STICKY_TIMEOUT
@@ -114,7 +116,7 @@ class PluginWorker:
         if self._folder is not None:
             await self._folder.load()
         try:
-            async with self._activities.opened() as activities:
+            async with self._activities.opened() as activities, publishing(self._live):
                 client_config = config["client"].config(active_config=True)
                 # The plugins of the client have configured the first worker already.
                 client = self._client = Client(**(client_config | {"plugins": []}))

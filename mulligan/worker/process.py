@@ -13,6 +13,7 @@ from temporalio.client import Client
 
 from mulligan.activities.models.available_providers import import_sdks
 from mulligan.client.connect import CannotConnectError, check_namespace, connect, explain_connection_error
+from mulligan.client.live_channel import live_folder
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.observe import otlp
@@ -113,6 +114,8 @@ async def serve(modules: Sequence[str], task_queue: str, agents: str | None = No
                 f"Serving {names} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
                 "running calls."
             )
+            if (folder_of_sockets := live_folder()) is not None:
+                announce(f"Live text goes by sockets in {folder_of_sockets}, beside heartbeats.")
             if build := settings().build_id:
                 announce(f"Build {build} of {settings().deployment_name}: it gets runs when it is the current version.")
             for warning in missing:

@@ -55,11 +55,13 @@ from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
 from mulligan.features import OWN, installed
 from mulligan.features.feature_parts import FeatureParts
+from mulligan.live.publisher import Publisher
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
 from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.group import WorkerGroup
+from mulligan.worker.live_publisher import live_publisher, publishing
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say
 from mulligan.worker.options import (
@@ -160,17 +162,18 @@ class AgentActivities:
         served: ServedAgents | None = None,
         tokens: CallbackTokens | None = None,
         providers: AvailableProviders | None = None,
+        live: Publisher | None = None,
     ) -> None:
-        """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services.
+        """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`, `live`: see Services.
 
         `tokens`, `providers`: those by the settings if None.
         """
         worker_settings, registry = settings(), loaded.registry
         endpoints = all_endpoints(registry, worker_settings.endpoints)
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
-        servers, prices = McpServers(children), Prices.load(worker_settings.prices)
+        servers, resources = McpServers(children), _resources(loaded)
+        prices, contents = Prices.load(worker_settings.prices), configured_content_store(worker_settings)
         runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
-        contents, resources = configured_content_store(worker_settings), _resources(loaded)
         self._services = services = Services(
             registry=registry,
             agents=RunAgents(registry, runtime, endpoints, AgentVersions(registry, contents), resources),
@@ -190,14 +193,14 @@ class AgentActivities:
             callback_tokens=tokens or callback_tokens(activity.client),
             contents=contents,
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
+            live=live,
             live_pace=_live_pace(worker_settings.live_text_seconds),
             model_task_queue=model_task_queue,
             served=served,
         )
         run_records = RecordRunActivities(services)
         self.all: list[Callable[..., Any]] = [
-            OpenRunActivity(services).open_run,
-            CallModelActivity(services).call_model,
+            *(OpenRunActivity(services).open_run, CallModelActivity(services).call_model),
             CallToolActivity(services).call_tool,
             *(run_records.record_failed_call, run_records.finish_run),
             RecordDecisionActivity(services).record_decision,
@@ -257,10 +260,12 @@ def with_agents(
     activities: Iterable[Callable[..., Any]],
     cache: WorkflowCache,
     link: SupervisorLink | None = None,
+    live: Publisher | None = None,
 ) -> WorkerConfig:
     """Add agents to the configuration of a worker: their workflow, their activities, and the options that these need.
 
     The caller attaches `cache` to the worker. `link`: the connection to the supervisor of this process, if it has one.
+    `live`: what tells those who watch that a run has news.
     """
     if not config.get("activity_executor") and not all(map(inspect.iscoroutinefunction, loaded.activities)):
         # For `def` activities of users. Mulligan's own are coroutines; the executor starts threads only when needed.
@@ -273,8 +278,9 @@ def with_agents(
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields(), features]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
     sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None
-    config["workflow_runner"] = WorkaroundRunner(sandboxed, cache, on_task)
-    config["unsandboxed_workflow_runner"] = WorkaroundRunner(unsandboxed, cache, on_task)
+    on_done = live.news if live else None
+    config["workflow_runner"] = WorkaroundRunner(sandboxed, cache, on_task, on_done)
+    config["unsandboxed_workflow_runner"] = WorkaroundRunner(unsandboxed, cache, on_task, on_done)
     limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
     config["max_cached_workflows"] = limits["max_cached_workflows"]
     # Without a cache: one task at a time (see WorkflowCache.limits).
@@ -316,9 +322,10 @@ async def running_worker(
     cache, model_calls = WorkflowCache(worker_settings.max_cached_workflows), LoadedFeatures(loaded).model_calls
     reported: list[Interceptor] = [link] if link else []
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
-    agent_activities = AgentActivities(loaded, telemetry, model_task_queue, served)
+    live = live_publisher()
+    agent_activities = AgentActivities(loaded, telemetry, model_task_queue, served, live=live)
     agent_activities.stop_without_threads(group)
-    async with agent_activities.opened() as activities:
+    async with agent_activities.opened() as activities, publishing(live):
         slots = ActivitySlots(worker_settings.max_concurrent_activities)
         identity = f"{client.identity}{served.tag}" if served else client.identity
         config = agent_worker_options(worker_settings) | {
@@ -328,7 +335,7 @@ async def running_worker(
             "interceptors": [slots, *reported],
             "on_fatal_error": group.on_fatal_error(task_queue),
         }
-        worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
+        worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link, live))
         apply_workarounds(worker, cache, say)
         of_models = (model_calls, model_worker_options(worker_settings)) if model_task_queue else None
         queues = queues_beside(task_queue, served, activities, activity_worker_options(worker_settings), of_models)

@@ -32,6 +32,7 @@ LAYERS = [
     {"ground floor"},
     {"mulligan.adopt"},
     {"mulligan.wire"},
+    {"mulligan.live"},
     {"mulligan.observe", "mulligan.client", "mulligan.devserver"},
     {"mulligan.run_view"},
     {"mulligan.trace_view"},

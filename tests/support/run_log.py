@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from mulligan.client.event_feed import EventFeed, EventFeeds, FeedEvent, FeedReader
 from mulligan.client.event_position import Position, StreamPosition
-from mulligan.client.follow_events import live_events
+from mulligan.client.live_reader import live_events
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_view.run_view import RunView
 from mulligan.serve.caller import Caller

@@ -13,7 +13,7 @@ from mulligan.client import event_feed
 from mulligan.client.event_feed import EventFeed, FeedEvent, FeedReader, is_temporary
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.first_reads import FirstReads
-from mulligan.client.follow_events import _HistoryChanges
+from mulligan.client.history_changes import HistoryChanges
 from mulligan.wire.event_types import EVENT, Event, TextVoid
 
 AT = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -151,7 +151,7 @@ def test_a_run_that_is_not_there_will_not_be_there_later(error: Exception, tempo
 
 
 async def test_a_long_poll_that_nobody_waits_for_is_ended() -> None:
-    changes = _HistoryChanges(cast(Any, None), "run")
+    changes = HistoryChanges(cast(Any, None), "run")
     changes.stop()
     changes._task = asyncio.create_task(asyncio.sleep(600))
     changes.stop()

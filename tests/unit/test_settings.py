@@ -33,3 +33,21 @@ def test_only_limits_of_model_calls_give_them_their_own_task_queue(monkeypatch: 
     assert (settings().limits_activities, settings().limits_model_calls) == (True, False)
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "5")
     assert settings().limits_model_calls
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("on", "'on'"), ("LOCAL", "'LOCAL'"), ("redis://me:secret@host", "the address of a redis server")],
+)
+def test_a_channel_that_there_is_not_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, value: str, shown: str
+) -> None:
+    monkeypatch.setenv("MULLIGAN_LIVE", value)
+    with pytest.raises(DeclarationError, match=f"^MULLIGAN_LIVE is {shown}, but it must be local or off.$"):
+        settings()
+
+
+def test_the_channel_is_local_unless_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings().live == "local"
+    monkeypatch.setenv("MULLIGAN_LIVE", "off")
+    assert settings().live == "off"

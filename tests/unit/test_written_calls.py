@@ -20,8 +20,8 @@ from mulligan.activities.models.google._google_assembler import GoogleAssembler
 from mulligan.activities.models.live_text import MAX_BYTES, MOST_PARTS, LiveTextHeartbeats
 from mulligan.activities.models.openai._chat_assembler import ChatAssembler
 from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
-from mulligan.client.follow_events import live_events
 from mulligan.client.live_pace import FASTEST, MOST_PER_SECOND, SLOWEST, LivePace, is_cloud
+from mulligan.client.live_reader import live_events
 from mulligan.tools import ask_person
 from mulligan.values import ToolCall
 from mulligan.wire.event_types import LIVE_TEXT, LiveCall, LiveText, TextDelta, ToolInputDelta

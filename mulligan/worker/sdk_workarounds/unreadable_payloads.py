@@ -176,7 +176,7 @@ class UnreadablePayloads:
         refusal = next(_awaited_of_task(act, waits_of_signal), None)
         if refusal is not None:
             self._wait(act, refusal.data.decode(errors="replace"))
-        elif _is_new(act):
+        elif is_new(act):
             with self._lock:
                 self._since.pop(act.run_id, None)
 
@@ -196,7 +196,7 @@ class UnreadablePayloads:
             raise ValueError(reason)
 
 
-def _is_new(act: WorkflowActivation) -> bool:
+def is_new(act: WorkflowActivation) -> bool:
     """Whether a task goes on from the end of the history. Between two attempts, the run is evicted, replayed and queried."""
     return not act.is_replaying and any(
         job.WhichOneof("variant") not in ("query_workflow", "remove_from_cache") for job in act.jobs

@@ -16,7 +16,7 @@ from mulligan.worker.sdk_workarounds.readable_signals import ReadableSignals, wa
 from mulligan.worker.sdk_workarounds.recorded_state import RecordedActivations
 from mulligan.worker.sdk_workarounds.refused_attributes import AttributesOfRun, RefusedAttributes
 from mulligan.worker.sdk_workarounds.start_arguments import join_arguments
-from mulligan.worker.sdk_workarounds.unreadable_payloads import UnreadablePayloads, decode_without_errors
+from mulligan.worker.sdk_workarounds.unreadable_payloads import UnreadablePayloads, decode_without_errors, is_new
 from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import RunPart
 from mulligan.workflows.agent_workflow import AgentWorkflow
@@ -55,11 +55,19 @@ def apply_workarounds(worker: Worker, cache: WorkflowCache, report: Callable[[st
 class WorkaroundRunner(WorkflowRunner):
     """Wraps another runner: activations pass through all workarounds before they reach a workflow."""
 
-    def __init__(self, runner: WorkflowRunner, cache: WorkflowCache, on_task: _OnTask | None = None) -> None:
-        """`on_task` is called when a workflow task or a query begins, in its thread."""
+    def __init__(
+        self,
+        runner: WorkflowRunner,
+        cache: WorkflowCache,
+        on_task: _OnTask | None = None,
+        on_done: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """`on_task` is called when a workflow task or a query begins, in its thread; `on_done` with workflow and run when a
+        workflow task was handled that was no replay.
+        """
         self._runner = runner
         self._cache = cache
-        self._on_task = on_task
+        self._on_task, self._on_done = on_task, on_done
         self._unreadable = UnreadablePayloads()
         self._refused_attributes = RefusedAttributes()
 
@@ -73,7 +81,7 @@ class WorkaroundRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Create the other runner's instance, with another `activate`."""
-        run_id, refused, on_task = det.info.run_id, self._refused_attributes, self._on_task
+        run_id, refused, on_task, on_done = det.info.run_id, self._refused_attributes, self._on_task, self._on_done
         functions = {**det.extern_functions, ARE_REFUSED: lambda: refused.are_refused(run_id)}
         instance = self._runner.create_instance(dataclasses.replace(det, extern_functions=functions))
         converter = det.payload_converter_factory()
@@ -96,7 +104,10 @@ class WorkaroundRunner(WorkflowRunner):
         def activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
             if on_task is not None:
                 _report(act, det.info.workflow_id, on_task)
-            return recorded(act)
+            completion = recorded(act)
+            if on_done is not None and is_new(act):
+                on_done(det.info.workflow_id, act.run_id)
+            return completion
 
         instance.activate = activate  # type: ignore[method-assign]
         return instance
