@@ -29,7 +29,9 @@ from temporalio.service import RPCError
 from mulligan import InvalidRunInputError, connect, error_of
 from mulligan.client.encryption import EncryptionCodec
 from mulligan.client.follow_events import EventFollower, follow
+from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.wait_reader import WaitReader
+from mulligan.wire.live_text_in import live_text_in
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.promise.test_people import REFUND, pending
@@ -303,7 +305,7 @@ async def test_a_heartbeat_that_cannot_be_decoded_is_passed_over(plain: Lab) -> 
         await plain.client.workflow_service.record_activity_task_heartbeat_by_id(request)
         activity.heartbeat_details.CopyFrom(request.details)  # the server may show it later
         assert [event async for event in follower._progress(described)] == []
-        assert await follower._read_text(activity) is None
+        assert live_text_in(await heartbeat_details(plain.client, activity)) is None
         assert await WaitReader(plain.client)._pending_call(activity)
     await wake()
     types = [event.type async for event in follow(plain.client, run_id, every=0.05)]
