@@ -66,12 +66,21 @@ class StoredFiles:
             StorageError: it cannot be read.
         """
         try:
+            return self._read_file(name)
+        except FileNotFoundError:
+            if not self._creates_folder and not self._is_there():
+                raise StorageError(f"The folder of the stored {self._kind}s is not there: is it mounted?") from None
+            # It may have been mounted between the two looks.
+            with contextlib.suppress(FileNotFoundError):
+                return self._read_file(name)
+            return None
+
+    def _read_file(self, name: str) -> bytes:
+        try:
             with self._open_subfolder(name) as subfolder:
                 data = _read_whole(subfolder, name)
         except FileNotFoundError:
-            if self._creates_folder or self._is_there():
-                return None
-            raise StorageError(f"The folder of the stored {self._kind}s is not there: is it mounted?") from None
+            raise
         except OSError as error:
             raise StorageError(f"{self.text(name)} cannot be read: {error.strerror}.") from error
         if data is None:

@@ -49,11 +49,16 @@ LOAD = "MULLIGAN_LOAD"
 """The variable that names the modules of a worker; commands and the door take the parts of features from them."""
 
 
-@cache
 def loaded_parts() -> tuple[FeatureParts, ...]:
     """The features of the modules that `MULLIGAN_LOAD` names, for commands and the door. Workers know what they load."""
+    return _parts_in(os.environ.get(LOAD, ""))
+
+
+@cache
+def _parts_in(names: str) -> tuple[FeatureParts, ...]:
+    """The features of modules. `names`: of these, separated by commas."""
     found: dict[str, FeatureParts] = {}
-    for name in filter(None, map(str.strip, os.environ.get(LOAD, "").split(","))):
+    for name in filter(None, map(str.strip, names.split(","))):
         if (here := os.getcwd()) not in sys.path:
             sys.path.append(here)
         try:

@@ -13,7 +13,7 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 
 from mulligan.client.external_storage import external_storage
 from mulligan.client.folder_driver import FolderDriver
-from mulligan.client.stored_files import MOST_BYTES, StorageError
+from mulligan.client.stored_files import MOST_BYTES, StorageError, StoredFiles
 from mulligan.errors import DeclarationError
 
 PAYLOAD = Payload(metadata={"encoding": b"binary/plain"}, data=b"sesame")
@@ -138,3 +138,22 @@ def test_a_storage_folder_may_have_a_blank_in_its_name(tmp_path: Path) -> None:
     folder = tmp_path / "my runs"
     folder.mkdir()
     assert external_storage(folder.as_uri()).drivers[0].name() == "mulligan.folder"
+
+
+def test_a_folder_that_is_mounted_while_it_is_looked_for_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its file would count as deleted, which ends the run."""
+    kept, away = tmp_path / "kept", tmp_path / "away"
+    kept.mkdir()
+    files = StoredFiles(kept, "payload", is_never_empty=True)
+    files.write("ab12", b"data")
+    kept.rename(away)
+    look = files._is_there
+
+    def mounted() -> bool:
+        away.rename(kept)
+        return look()
+
+    monkeypatch.setattr(files, "_is_there", mounted)
+    assert files.read("ab12") == b"data"

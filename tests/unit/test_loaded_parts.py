@@ -27,9 +27,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
         monkeypatch.setenv(features.LOAD, ", ".join(f"./{name}.py" for name in modules))
         return [each.name for each in features.loaded_parts()]
 
-    features.loaded_parts.cache_clear()
+    features._parts_in.cache_clear()
     yield loaded
-    features.loaded_parts.cache_clear()
+    features._parts_in.cache_clear()
     sys.path[:] = path
     for name in set(sys.modules) - known:
         del sys.modules[name]
